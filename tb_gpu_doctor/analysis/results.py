@@ -1,0 +1,261 @@
+"""What the analyses return: frozen dataclasses of numpy columns, times in picoseconds.
+
+"Device index" always means the index into ``Trace.devices``; "active devices" are
+those with at least one device event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.traces.columns import Int32, Int64, UInt8
+
+StepSource = Literal["marked", "inferred", "none"]
+BoolArray = NDArray[np.bool_]
+Float64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps of one trace.
+
+    Attributes:
+        source: ``marked`` by the host, ``inferred``, or ``none``.
+        number: step numbers as recorded, shape (n,).
+        marker_start, marker_end: host marker of each step, shape (n,).
+        complete: not cut off by the recording's start or end, shape (n,).
+        start, end: shape (n, devices); a step of a GPU runs from the end of the last
+            compute or communication event of the step before it to the end of its own
+            last one; -1 where the device did nothing in that step.
+        event_step: index into the steps for each device event, -1 for none.
+    """
+
+    source: StepSource
+    number: Int64
+    marker_start: Int64
+    marker_end: Int64
+    complete: BoolArray
+    start: Int64
+    end: Int64
+    event_step: Int32
+
+    @property
+    def count(self) -> int:
+        """How many complete steps there are."""
+        return int(np.count_nonzero(self.complete))
+
+    def durations(self) -> Int64:
+        """Wall time of each complete step: last end minus first start over its GPUs, shape (count,)."""
+        rows = np.flatnonzero(self.complete)
+        if not len(rows):
+            return np.zeros(0, dtype=np.int64)
+        used = self.end[rows] >= 0
+        start = np.where(used, self.start[rows], np.iinfo(np.int64).max).min(axis=1)
+        return np.asarray(self.end[rows].max(axis=1) - start, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Window:
+    """The analysed stretch [start, end) of a trace's clock, common to its GPUs."""
+
+    start: int
+    end: int
+
+    @property
+    def length(self) -> int:
+        """end - start."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class DeviceAccounting:
+    """Where one GPU's window went: the four parts sum to ``wall`` exactly.
+
+    ``idle_by_cause`` is indexed by `Cause` and sums to ``idle`` exactly.
+    """
+
+    device: int
+    wall: int
+    compute: int
+    communication: int
+    transfer: int
+    idle: int
+    idle_by_cause: tuple[int, ...]
+
+    @property
+    def busy(self) -> int:
+        """compute + communication + transfer."""
+        return self.compute + self.communication + self.transfer
+
+    def idle_of(self, cause: Cause) -> int:
+        """Idle time charged to one cause."""
+        return self.idle_by_cause[cause]
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Idle gaps inside the window, sorted by (device, start).
+
+    Attributes:
+        device, start, end: of the gap.
+        before, after: rows of the device events that precede and end it (-1: none).
+        launch: row of the host event that launched ``after`` (-1: unknown).
+        by_cause: time charged to each `Cause`, shape (n, causes); rows sum to the length.
+        cause: the `Cause` with the largest part.
+        evidence: row of the host event that explains the largest host part (-1: none).
+    """
+
+    device: Int32
+    start: Int64
+    end: Int64
+    before: Int64
+    after: Int64
+    launch: Int64
+    by_cause: Int64
+    cause: UInt8
+    evidence: Int64
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True)
+class DeviceSummary:
+    """One GPU beside the others, over the window.
+
+    ``*_per_step`` have the shape of the complete steps (empty without steps).
+    """
+
+    device: int
+    kernels: int
+    copies: int
+    busy: int
+    compute: int
+    idle: int
+    kernels_per_step: Int64
+    busy_per_step: Int64
+    compute_per_step: Int64
+    idle_per_step: Int64
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """Who kept the others waiting inside collectives that all GPUs of the trace entered.
+
+    Attributes:
+        devices: device indices that take part, shape (d,).
+        start, end: of collective k on each device, shape (k, d).
+        step: step index of each collective, shape (k,), -1 for none.
+        late: start minus the median start of the others, shape (k, d).
+        wait: latest start minus own start, shape (k, d), at most the own duration.
+    """
+
+    devices: Int32
+    start: Int64
+    end: Int64
+    step: Int32
+    late: Int64
+    wait: Int64
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """One kernel on one GPU over the whole recording (communication kernels included).
+
+    Rows are grouped by (device, name, kernel details). Unknown values are None.
+
+    Attributes:
+        occupancy: theoretical occupancy, 0..1.
+        limiter: ``registers``, ``shared_memory``, ``block_size`` or ``blocks``.
+        waves: blocks over what all SMs hold at once.
+        sm_share: min(blocks / SMs, 1).
+        family: ``matmul``, ``convolution``, ``attention``, ``communication`` or ``other``.
+        persistent: a kernel whose grid is sized to the chip by design.
+        in_window_ps: union-free sum of its durations clipped to the window.
+    """
+
+    device: int
+    name: str
+    calls: int
+    total_ps: int
+    min_ps: int
+    max_ps: int
+    share: float
+    registers: int | None
+    static_shared_bytes: int | None
+    dynamic_shared_bytes: int | None
+    grid: tuple[int, int, int] | None
+    block: tuple[int, int, int] | None
+    occupancy: float | None
+    limiter: str | None
+    waves: float | None
+    sm_share: float | None
+    family: str
+    persistent: bool
+    op: str
+    in_window_ps: int
+
+    @property
+    def mean_ps(self) -> float:
+        """total / calls."""
+        return self.total_ps / self.calls
+
+
+@dataclass(frozen=True)
+class KernelTable:
+    """All kernels, longest total first, and what they say per device.
+
+    Attributes:
+        rows: `KernelRow`, sorted by total time.
+        occupancy: per device index, time-weighted theoretical occupancy over the kernels
+            where it is known (communication excluded); None when unknown for all.
+        occupancy_coverage: per device index, share of kernel time where it is known.
+    """
+
+    rows: tuple[KernelRow, ...]
+    occupancy: tuple[float | None, ...]
+    occupancy_coverage: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class LaunchStats:
+    """How the host launched, per active device over the window.
+
+    Attributes:
+        device: device index.
+        launches: launch calls that led to events in the window.
+        host_time: union of the time spent inside those calls, per launching thread, summed.
+        short_kernels: device events shorter than 10 us.
+        median_kernel: median duration of compute kernels.
+    """
+
+    device: int
+    launches: int
+    host_time: int
+    short_kernels: int
+    median_kernel: int
+
+
+@dataclass(frozen=True)
+class TraceAnalysis:
+    """Everything computed from one trace; the input of the rules.
+
+    ``window`` is None when the trace holds no device event; then ``accounting``,
+    ``gaps`` (empty), ``summaries`` and ``launches`` hold nothing. ``recorded`` is the
+    recorded time of the file, None when it cannot be told.
+    """
+
+    steps: Steps
+    window: Window | None
+    recorded: tuple[int, int] | None
+    accounting: tuple[DeviceAccounting, ...]
+    gaps: Gaps
+    summaries: tuple[DeviceSummary, ...]
+    lateness: Lateness | None
+    kernels: KernelTable
+    launches: tuple[LaunchStats, ...]

@@ -1,0 +1,1 @@
+"""Find the sessions of a logdir and decode their files into columns."""

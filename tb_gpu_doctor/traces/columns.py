@@ -1,0 +1,291 @@
+"""The trace model: one decoded file as numpy columns.
+
+Every time is an int64 in picoseconds on the file's own clock; ``-1`` stands for
+"not recorded" in every integer column but times, ``NaN`` in float columns.
+String columns hold ids into :class:`StringTable`. A `Trace` is one file, hence
+one clock: times of two traces are never subtracted from each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tb_gpu_doctor.traces.errors import Note
+
+PS_PER_MS = 1_000_000_000
+PS_PER_US = 1_000_000
+
+Int64 = NDArray[np.int64]
+Int32 = NDArray[np.int32]
+UInt8 = NDArray[np.uint8]
+Float32 = NDArray[np.float32]
+
+
+class EventClass(IntEnum):
+    """What a device event is. Copies between two GPUs are COMMUNICATION with a P2P copy kind."""
+
+    COMPUTE = 0
+    COMMUNICATION = 1
+    COPY = 2
+    MEMSET = 3
+
+
+class CopyKind(IntEnum):
+    """Direction of a copy; NONE for events that are not copies."""
+
+    NONE = 0
+    H2D = 1
+    D2H = 2
+    D2D = 3
+    P2P = 4
+    H2H = 5
+    OTHER = 6
+
+
+@dataclass(frozen=True)
+class StringTable:
+    """Interned strings: UTF-8 bytes end to end, decoded only when asked for.
+
+    ``offsets`` has one more element than there are strings. Id -1 reads as "".
+    """
+
+    blob: bytes
+    offsets: Int64
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> str:
+        if index < 0:
+            return ""
+        start, end = int(self.offsets[index]), int(self.offsets[index + 1])
+        return self.blob[start:end].decode("utf-8", "replace")
+
+    def raw(self, index: int) -> bytes:
+        """The bytes of one string."""
+        return self.blob[int(self.offsets[index]) : int(self.offsets[index + 1])]
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[i] for i in range(len(self)))
+
+    @staticmethod
+    def of(values: Iterable[bytes | str]) -> StringTable:
+        """A table of the given strings, in order."""
+        raw = [v.encode("utf-8", "replace") if isinstance(v, str) else v for v in values]
+        offsets = np.zeros(len(raw) + 1, dtype=np.int64)
+        np.cumsum([len(v) for v in raw], out=offsets[1:])
+        return StringTable(b"".join(raw), offsets)
+
+
+@dataclass(frozen=True)
+class Device:
+    """One GPU of a trace; what the profile does not say is None."""
+
+    index: int
+    host: str
+    id: int
+    name: str | None = None
+    vendor: str | None = None
+    sm_count: int | None = None
+    clock_khz: int | None = None
+    memory_bandwidth_bytes_per_s: int | None = None
+    memory_size_bytes: int | None = None
+    compute_capability: tuple[int, int] | None = None
+
+    @property
+    def is_nvidia(self) -> bool:
+        """Whether CUDA's tables apply: old files name no vendor and are all NVIDIA."""
+        return self.vendor is None or self.vendor.lower().startswith("nvidia")
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One hardware queue (XPlane line) of a device."""
+
+    index: int
+    device: int
+    line_id: int
+    name: str
+
+
+@dataclass(frozen=True)
+class HostThread:
+    """One host thread (XPlane line); ``line_id`` is the thread id or a hash of it."""
+
+    index: int
+    line_id: int
+    name: str
+
+
+@dataclass(frozen=True)
+class DeviceEvents:
+    """Columns of the work done on devices, sorted by (device, start, longest first).
+
+    Attributes:
+        device: index into ``Trace.devices``.
+        stream: index into ``Trace.streams``.
+        start, duration: picoseconds; durations are >= 0.
+        name: string id of the kernel or copy.
+        klass: `EventClass`.
+        correlation: joins the host event that launched it.
+        details: string id of the kernel details as recorded (registers, grid, block).
+        op: string id of the framework op (``scope/MatMul:MatMul``).
+        hlo_op, hlo_module: string ids.
+        copy_kind: `CopyKind`.
+        copy_bytes: size of a copy or memset.
+        copy_async: 1 asynchronous, 0 synchronous.
+        occupancy_pct: theoretical occupancy as recorded; NaN when absent or 0.
+        group: the profiler's step group.
+        graph: CUDA graph id.
+    """
+
+    device: Int32
+    stream: Int32
+    start: Int64
+    duration: Int64
+    name: Int32
+    klass: UInt8
+    correlation: Int64
+    details: Int32
+    op: Int32
+    hlo_op: Int32
+    hlo_module: Int32
+    copy_kind: UInt8
+    copy_bytes: Int64
+    copy_async: NDArray[np.int8]
+    occupancy_pct: Float32
+    group: Int64
+    graph: Int64
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def end(self) -> Int64:
+        """start + duration."""
+        return self.start + self.duration
+
+    def of_device(self, device: int) -> slice:
+        """The rows of one device (rows are sorted by device)."""
+        low, high = np.searchsorted(self.device, [device, device + 1])
+        return slice(int(low), int(high))
+
+
+@dataclass(frozen=True)
+class HostEvents:
+    """Columns of host events, sorted by (thread, start, longest first).
+
+    Attributes:
+        thread: index into ``Trace.threads``.
+        start, duration: picoseconds; durations are >= 0.
+        name: string id.
+        correlation: joins the device events that this call launched.
+        step_num: number of a step marker.
+        is_root: 1 for the profiler's root events (``_r``).
+        group: the profiler's step group.
+        producer_type, producer_id: this event caused the one that consumes the pair.
+        consumer_type, consumer_id: this event was caused by the one that produces the pair.
+        graph: CUDA graph id.
+        op: string id of the framework op that a launch worked for.
+    """
+
+    thread: Int32
+    start: Int64
+    duration: Int64
+    name: Int32
+    correlation: Int64
+    step_num: Int64
+    is_root: NDArray[np.int8]
+    group: Int64
+    producer_type: Int64
+    producer_id: Int64
+    consumer_type: Int64
+    consumer_id: Int64
+    graph: Int64
+    op: Int32
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def end(self) -> Int64:
+        """start + duration."""
+        return self.start + self.duration
+
+    def of_thread(self, thread: int) -> slice:
+        """The rows of one thread (rows are sorted by thread)."""
+        low, high = np.searchsorted(self.thread, [thread, thread + 1])
+        return slice(int(low), int(high))
+
+
+_FLOAT_COLUMNS = {"occupancy_pct": np.float32}
+_DTYPES: dict[str, type[np.generic]] = {
+    "device": np.int32, "stream": np.int32, "thread": np.int32, "name": np.int32,
+    "details": np.int32, "op": np.int32, "hlo_op": np.int32, "hlo_module": np.int32,
+    "klass": np.uint8, "copy_kind": np.uint8, "copy_async": np.int8, "is_root": np.int8,
+    **_FLOAT_COLUMNS,
+}  # fmt: skip
+
+
+def _columns(kind: type, count: int, given: dict[str, Sequence[int] | NDArray[np.generic]]) -> dict[str, NDArray]:
+    columns: dict[str, NDArray] = {}
+    for spec in fields(kind):
+        dtype = _DTYPES.get(spec.name, np.int64)
+        if spec.name in given:
+            columns[spec.name] = np.ascontiguousarray(given[spec.name], dtype=dtype)
+        elif spec.name in _FLOAT_COLUMNS:
+            columns[spec.name] = np.full(count, np.nan, dtype=dtype)
+        elif spec.name in ("klass", "copy_kind"):
+            columns[spec.name] = np.zeros(count, dtype=dtype)
+        else:
+            columns[spec.name] = np.full(count, -1, dtype=dtype)
+    return columns
+
+
+def device_events(count: int, **given: Sequence[int] | NDArray[np.generic]) -> DeviceEvents:
+    """Device columns from the given ones (unsorted), the rest "not recorded"; sorts them."""
+    columns = _columns(DeviceEvents, count, given)
+    order = np.lexsort((-columns["duration"], columns["start"], columns["device"]))
+    return DeviceEvents(**{name: column[order] for name, column in columns.items()})
+
+
+def host_events(count: int, **given: Sequence[int] | NDArray[np.generic]) -> HostEvents:
+    """Host columns from the given ones (unsorted), the rest "not recorded"; sorts them."""
+    columns = _columns(HostEvents, count, given)
+    order = np.lexsort((-columns["duration"], columns["start"], columns["thread"]))
+    return HostEvents(**{name: column[order] for name, column in columns.items()})
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One decoded file.
+
+    Attributes:
+        path: the file.
+        host: host name, from the file's content or its name.
+        format: ``xplane`` (others later).
+        wall_start_unix_ns: epoch time of the clock's zero, when the file says.
+        recorded: start and end of the recording on this clock, when the file says.
+        warnings, errors: as the profiler recorded them.
+        notes: what the decoder had to leave out or repair.
+    """
+
+    path: str
+    host: str
+    format: str
+    strings: StringTable
+    devices: tuple[Device, ...]
+    streams: tuple[Stream, ...]
+    device_events: DeviceEvents
+    threads: tuple[HostThread, ...]
+    host_events: HostEvents
+    wall_start_unix_ns: int | None = None
+    recorded: tuple[int, int] | None = None
+    warnings: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = field(default_factory=tuple)
