@@ -1,0 +1,114 @@
+"""Packaging of GPU Doctor: metadata, entry points, package data and the optional compiled decoder."""
+
+from __future__ import annotations
+
+import re
+import sys
+import sysconfig
+from pathlib import Path
+
+from setuptools import Extension, find_packages, setup
+
+HERE = Path(__file__).parent
+
+
+def version() -> str:
+    """Read the version from the source, so that building needs none of the run-time dependencies."""
+    source = (HERE / "tb_gpu_doctor" / "__init__.py").read_text(encoding="utf-8")
+    match = re.search(r'^__version__ = "([^"]+)"', source, re.MULTILINE)
+    if match is None:
+        raise RuntimeError("tb_gpu_doctor/__init__.py holds no __version__ line")
+    return match.group(1)
+
+
+def limited_api() -> bool:
+    """Tell whether one build may serve all CPython versions: not on PyPy, not on free-threaded builds."""
+    return sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
+
+
+def extensions() -> list[Extension]:
+    """Describe the compiled decoder; optional, since its numpy twin gives the same events."""
+    source = "tb_gpu_doctor/traces/_wire.c"
+    if not (HERE / source).exists():
+        return []
+    return [
+        Extension(
+            "tb_gpu_doctor.traces._wire",
+            sources=[source],
+            define_macros=[("Py_LIMITED_API", "0x030A0000")] if limited_api() else [],
+            py_limited_api=limited_api(),
+            extra_compile_args=[] if sys.platform == "win32" else ["-O3", "-fvisibility=hidden"],
+            optional=True,
+        )
+    ]
+
+
+TEST = [
+    "build>=1.2",
+    "hypothesis>=6.100",
+    "import-linter>=2.1,<3",
+    "jsonschema>=4.20",
+    "mypy>=2.4,<2.5",
+    "playwright>=1.50",
+    "protobuf>=6.31",
+    "pytest>=8",
+    "ruff>=0.17,<0.18",
+    "setuptools>=64",
+    "tensorflow-cpu>=2.20",
+    "wheel>=0.43",
+]
+
+setup(
+    name="tb-gpu-doctor",
+    version=version(),
+    description="TensorBoard plugin and command that say what is wrong with a GPU training run, and what to change",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8") if (HERE / "README.md").exists() else "",
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    keywords="tensorboard profiler gpu tensorflow jax xplane performance",
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Environment :: Console",
+        "Environment :: GPU",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: C",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3.11",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Software Development :: Debuggers",
+        "Typing :: Typed",
+    ],
+    python_requires=">=3.10",
+    # The Markdown pages of docs/findings travel inside the wheel: the tab shows them beside each finding.
+    packages=[*find_packages(include=["tb_gpu_doctor", "tb_gpu_doctor.*"]), "tb_gpu_doctor.docs"],
+    package_dir={"tb_gpu_doctor.docs": "docs"},
+    package_data={
+        "tb_gpu_doctor": ["py.typed", "texts/*.json", "texts/*/*.json"],
+        "tb_gpu_doctor.docs": ["findings/*.md", "findings/es/*.md"],
+        "tb_gpu_doctor.plugin": ["static/*"],
+        "tb_gpu_doctor.report": ["*.json"],
+    },
+    include_package_data=False,
+    ext_modules=extensions(),
+    options={"bdist_wheel": {"py_limited_api": "cp310"}} if limited_api() else {},
+    install_requires=[
+        "numpy>=1.26",
+        "nvidia-ml-py>=12",
+        "rich>=13",
+        "tensorboard>=2.16",
+        "tensorboard-plugin-profile>=2.19",
+        "werkzeug>=2.2",
+    ],
+    extras_require={
+        "tensorflow": ["tensorflow>=2.16"],
+        "test": TEST,
+    },
+    entry_points={
+        "tensorboard_plugins": ["gpu_doctor = tb_gpu_doctor.plugin.loader:GpuDoctorLoader"],
+        "console_scripts": ["gpu-doctor = tb_gpu_doctor.cli.main:main"],
+    },
+    zip_safe=False,
+)
