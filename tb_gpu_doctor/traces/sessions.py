@@ -1,0 +1,253 @@
+"""Find the profile sessions of a logdir.
+
+A session is a folder ``<run>/plugins/profile/<session>/`` at any depth, holding one
+file a host. Callers may also name the run, the ``profile`` folder, the session folder or
+one file: whatever they have at hand works.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tb_gpu_doctor.traces.errors import Note, TraceError
+
+PROFILE_FOLDER = ("plugins", "profile")
+XPLANE_SUFFIX = ".xplane.pb"
+# Formats that people have and that cannot be read (yet): named instead of passed over in silence.
+_UNREADABLE_SUFFIXES = ((".xplane.riegeli", "riegeli"), (".trace.json.gz", "trace_json"), (".trace.json", "trace_json"))
+_SESSION_TIME = re.compile(r"^(\d{4})_(\d\d)_(\d\d)_(\d\d)_(\d\d)_(\d\d)")
+# Deeper trees than this are not logdirs; the bound also ends symlink mazes.
+MAX_DEPTH = 32
+
+
+@dataclass(frozen=True)
+class ProfileFile:
+    """One host's file in a session; ``problem`` says why it cannot be read, if so."""
+
+    path: str
+    host: str
+    format: str
+    size_bytes: int
+    modified_unix_s: float
+    problem: Note | None = None
+
+
+@dataclass(frozen=True)
+class Session:
+    """One recording: the files of its hosts.
+
+    Attributes:
+        run: TensorBoard run, the path below the logdir with ``/``, "" for the logdir itself.
+        session: folder name.
+        path: the folder.
+        files: sorted by host.
+        problem: set when no file of the session can be read.
+    """
+
+    run: str
+    session: str
+    path: str
+    files: tuple[ProfileFile, ...]
+    problem: Note | None
+    modified_unix_s: float
+    size_bytes: int
+
+    @property
+    def recorded_unix_s(self) -> float:
+        """When it was recorded: from the folder's name, else the newest file.
+
+        File times lie after a copy or a clone, the profiler's folder names do not.
+        """
+        match = _SESSION_TIME.match(self.session)
+        if match:
+            year, month, day, hour, minute, second = map(int, match.groups())
+            try:
+                return time.mktime((year, month, day, hour, minute, second, 0, 0, -1))
+            except (ValueError, OverflowError):
+                pass
+        return self.modified_unix_s
+
+
+@dataclass(frozen=True)
+class SessionScan:
+    """What a scan found.
+
+    Attributes:
+        root: the path that was asked for.
+        sessions: newest first.
+        searched: the patterns tried, relative to ``root``.
+        problems: folders that could not be read.
+    """
+
+    root: str
+    sessions: tuple[Session, ...]
+    searched: tuple[str, ...]
+    problems: tuple[TraceError, ...]
+
+
+def find_sessions(path: str) -> SessionScan:
+    """Find every session below (or at) ``path``.
+
+    Raises:
+        TraceError: ``missing_path``, ``no_permission``, ``remote_path`` or ``io_error`` for ``path``
+            itself; problems below it are collected in the result.
+    """
+    path = os.fspath(path)
+    if "://" in path:
+        raise TraceError("remote_path", path)
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        raise TraceError("missing_path", path) from None
+    except PermissionError:
+        raise TraceError("no_permission", path) from None
+    except (OSError, ValueError) as error:
+        raise TraceError("io_error", path, reason=_reason(error)) from None
+    if os.path.isfile(path):
+        return SessionScan(path, (_single_file(path),), (os.path.basename(path),), ())
+    problems: list[TraceError] = []
+    sessions = []
+    for run, folder in _session_folders(path, problems):
+        session = _read_session(run, folder, problems)
+        if session is not None:
+            sessions.append(session)
+    sessions.sort(key=lambda s: (s.recorded_unix_s, s.session, s.run), reverse=True)
+    pattern = "/".join((*PROFILE_FOLDER, "*", "*" + XPLANE_SUFFIX))
+    searched = (pattern, "**/" + pattern, "*" + XPLANE_SUFFIX)
+    if not sessions and not os.access(path, os.R_OK | os.X_OK):
+        raise TraceError("no_permission", path)
+    return SessionScan(path, tuple(sessions), searched, tuple(problems))
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _folder_error(folder: str, error: OSError) -> TraceError:
+    if isinstance(error, PermissionError):
+        return TraceError("no_permission", folder)
+    return TraceError("io_error", folder, reason=_reason(error))
+
+
+def _session_folders(root: str, problems: list[TraceError]) -> Iterator[tuple[str, str]]:
+    """(run, session folder) pairs at any depth of ``root``, also when ``root`` lies inside ``plugins/profile``."""
+    parts = os.path.abspath(root).split(os.sep)
+    if tuple(parts[-3:-1]) == PROFILE_FOLDER or _holds_profiles(root):
+        yield "", root
+    if tuple(parts[-2:]) == PROFILE_FOLDER:
+        for name in _subfolders(root, problems):
+            yield "", os.path.join(root, name)
+        return
+    if parts[-1] == PROFILE_FOLDER[0]:
+        for name in _subfolders(os.path.join(root, PROFILE_FOLDER[1]), problems):
+            yield "", os.path.join(root, PROFILE_FOLDER[1], name)
+    seen: set[tuple[int, int]] = set()
+    stack = [(root, "", 0)]
+    while stack:
+        folder, run, depth = stack.pop()
+        try:
+            stat = os.stat(folder)
+        except OSError:
+            continue
+        if (stat.st_dev, stat.st_ino) in seen:
+            continue
+        seen.add((stat.st_dev, stat.st_ino))
+        for name in _subfolders(folder, problems):
+            child = os.path.join(folder, name)
+            if name == PROFILE_FOLDER[0]:
+                profile = os.path.join(child, PROFILE_FOLDER[1])
+                if os.path.isdir(profile):
+                    for session in _subfolders(profile, problems):
+                        yield run, os.path.join(profile, session)
+            elif depth < MAX_DEPTH:
+                stack.append((child, f"{run}/{name}" if run else name, depth + 1))
+
+
+def _subfolders(folder: str, problems: list[TraceError]) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries if _is_folder(entry))
+    except FileNotFoundError:
+        return []  # removed while we walked
+    except OSError as error:
+        problems.append(_folder_error(folder, error))
+        return []
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _holds_profiles(folder: str) -> bool:
+    try:
+        return any(name.endswith(XPLANE_SUFFIX) for name in os.listdir(folder))
+    except OSError:
+        return False
+
+
+def _read_session(run: str, folder: str, problems: list[TraceError]) -> Session | None:
+    try:
+        names = sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        problems.append(_folder_error(folder, error))
+        return None
+    files = [_profile_file(os.path.join(folder, name)) for name in names if name.endswith(XPLANE_SUFFIX)]
+    if not files:  # a session that only holds formats we cannot read is listed with its reason
+        for suffix, form in _UNREADABLE_SUFFIXES:
+            files = [
+                _profile_file(os.path.join(folder, n), suffix, form, Note(form, {"file": n}))
+                for n in names
+                if n.endswith(suffix)
+            ]
+            if files:
+                break
+    if not files:
+        return None
+    return _session(run, os.path.basename(os.path.abspath(folder)), folder, files)
+
+
+def _session(run: str, name: str, folder: str, files: list[ProfileFile]) -> Session:
+    unreadable = all(file.problem is not None for file in files)
+    return Session(
+        run=run,
+        session=name,
+        path=folder,
+        files=tuple(files),
+        problem=files[0].problem if unreadable else None,
+        modified_unix_s=max(file.modified_unix_s for file in files),
+        size_bytes=sum(file.size_bytes for file in files),
+    )
+
+
+def _profile_file(
+    path: str, suffix: str = XPLANE_SUFFIX, form: str = "xplane", problem: Note | None = None
+) -> ProfileFile:
+    name = os.path.basename(path)
+    host = name[: -len(suffix)] if name.endswith(suffix) else name
+    size, modified = 0, 0.0
+    try:
+        stat = os.stat(path)
+        size, modified = stat.st_size, stat.st_mtime
+    except OSError as error:
+        problem = problem or Note("unreadable_file", {"file": name, "reason": _reason(error)})
+    return ProfileFile(path, host, form, size, modified, problem)
+
+
+def _single_file(path: str) -> Session:
+    for suffix, form in _UNREADABLE_SUFFIXES:
+        if path.endswith(suffix):
+            file = _profile_file(path, suffix, form, Note(form, {"file": os.path.basename(path)}))
+            break
+    else:
+        file = _profile_file(path)
+    folder = os.path.dirname(os.path.abspath(path))
+    return _session("", os.path.basename(folder), folder, [file])
