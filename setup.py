@@ -86,7 +86,7 @@ setup(
     packages=[*find_packages(include=["tb_gpu_doctor", "tb_gpu_doctor.*"]), "tb_gpu_doctor.docs"],
     package_dir={"tb_gpu_doctor.docs": "docs"},
     package_data={
-        "tb_gpu_doctor": ["py.typed", "texts/*.json", "texts/*/*.json"],
+        "tb_gpu_doctor": ["py.typed", "texts/**/*.json"],
         "tb_gpu_doctor.docs": ["findings/*.md", "findings/es/*.md"],
         "tb_gpu_doctor.plugin": ["static/*"],
         "tb_gpu_doctor.report": ["*.json"],
