@@ -1,0 +1,181 @@
+"""Theoretical occupancy of NVIDIA GPUs: how many warps of a kernel an SM can hold at once.
+
+The same arithmetic as NVIDIA's ``cuda_occupancy.h``, from a table of limits per compute
+capability. A capability that is not in the table, or another vendor, has no answer here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+WARP = 32
+REGISTERS_PER_SM = 65536
+REGISTERS_PER_THREAD = 255
+REGISTER_UNIT = 256  # registers are given out to a warp in these portions
+THREADS_PER_BLOCK = 1024
+WARPS_ROUNDED_TO = 4  # a block's warps count in fours when it must fit the register file at all
+UNLIMITED = (1 << 31) - 1
+
+BLOCK_SIZE, BLOCKS, REGISTERS, SHARED_MEMORY = "block_size", "blocks", "registers", "shared_memory"
+
+
+@dataclass(frozen=True)
+class SmLimits:
+    """What one SM of a compute capability offers.
+
+    Attributes:
+        warps, blocks: resident at once.
+        shared_bytes: shared memory of the SM.
+        opt_in_bytes: the most a single block may ask for.
+        reserved_bytes: taken by the system from every block.
+        shared_unit: shared memory is given out in these portions.
+        partitions: register files of the SM; a warp lives in one of them.
+        registers_per_block: the most a single block may use.
+    """
+
+    warps: int
+    blocks: int
+    shared_bytes: int
+    opt_in_bytes: int
+    reserved_bytes: int
+    shared_unit: int
+    partitions: int
+    registers_per_block: int = REGISTERS_PER_SM
+
+
+def _limits(
+    warps: int, blocks: int, shared_kib: int, opt_in_kib: int, reserved: int, unit: int, partitions: int
+) -> SmLimits:
+    return SmLimits(warps, blocks, shared_kib << 10, opt_in_kib << 10, reserved, unit, partitions)
+
+
+_VOLTA = _limits(64, 32, 96, 96, 0, 256, 4)
+_AMPERE_CLIENT = _limits(48, 16, 100, 99, 1024, 128, 4)
+_HOPPER = _limits(64, 32, 228, 227, 1024, 128, 4)
+_BLACKWELL_CLIENT = _limits(48, 24, 100, 99, 1024, 128, 4)
+
+LIMITS: dict[tuple[int, int], SmLimits] = {
+    (6, 0): _limits(64, 32, 64, 48, 0, 256, 2),
+    (6, 1): _limits(64, 32, 96, 48, 0, 256, 4),
+    (6, 2): SmLimits(64, 32, 64 << 10, 48 << 10, 0, 256, 4, registers_per_block=32768),
+    (7, 0): _VOLTA,
+    (7, 2): _VOLTA,
+    (7, 5): _limits(32, 16, 64, 64, 0, 256, 4),
+    (8, 0): _limits(64, 32, 164, 163, 1024, 128, 4),
+    (8, 6): _AMPERE_CLIENT,
+    (8, 7): _limits(48, 16, 164, 163, 1024, 128, 4),
+    (8, 8): _AMPERE_CLIENT,
+    (8, 9): _limits(48, 24, 100, 99, 1024, 128, 4),
+    (9, 0): _HOPPER,
+    (10, 0): _HOPPER,
+    (10, 3): _HOPPER,
+    (11, 0): _limits(48, 24, 228, 227, 1024, 128, 4),
+    (12, 0): _BLACKWELL_CLIENT,
+    (12, 1): _BLACKWELL_CLIENT,
+}
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """How many blocks of a kernel one SM holds, and what stops it from holding more.
+
+    Attributes:
+        active_blocks: resident blocks per SM, at least 1.
+        value: resident warps over the SM's warps, 0..1.
+        limiter: what must change for more warps to fit; None at full occupancy. When
+            several limits are equally tight the order is ``block_size``, ``blocks``,
+            ``registers``, ``shared_memory``: easing the memory limits alone gains nothing
+            while the block itself is in the way.
+        by_warps, by_blocks, by_registers, by_shared_memory: blocks that each resource
+            alone would allow; `UNLIMITED` when the kernel does not use it.
+    """
+
+    active_blocks: int
+    value: float
+    limiter: str | None
+    by_warps: int
+    by_blocks: int
+    by_registers: int
+    by_shared_memory: int
+
+
+@lru_cache(maxsize=65536)
+def block_limits(
+    capability: tuple[int, int], registers: int, shared_bytes: int, block_threads: int
+) -> tuple[int, int, int, int] | None:
+    """Resident blocks that warps, block slots, registers and shared memory allow, in this order.
+
+    A resource allows 0 blocks when the kernel could not be launched at all.
+
+    Returns:
+        None for a capability without a table, or arguments that no kernel can have.
+    """
+    limits = LIMITS.get(capability)
+    if limits is None or not 0 < block_threads <= THREADS_PER_BLOCK or registers <= 0 or shared_bytes < 0:
+        return None
+    warps = -(-block_threads // WARP)
+    registers_per_warp = _round_up(registers * WARP, REGISTER_UNIT)
+    if (
+        registers > REGISTERS_PER_THREAD
+        or registers_per_warp * _round_up(warps, WARPS_ROUNDED_TO) > limits.registers_per_block
+    ):
+        by_registers = 0
+    else:
+        warps_per_partition = REGISTERS_PER_SM // limits.partitions // registers_per_warp
+        by_registers = warps_per_partition * limits.partitions // warps
+    asked = shared_bytes + limits.reserved_bytes
+    if shared_bytes > limits.opt_in_bytes:
+        by_shared = 0
+    elif asked == 0:
+        by_shared = UNLIMITED
+    else:
+        by_shared = limits.shared_bytes // _round_up(asked, limits.shared_unit)
+    return limits.warps // warps, limits.blocks, by_registers, by_shared
+
+
+def theoretical_occupancy(
+    capability: tuple[int, int] | None, registers: int | None, shared_bytes: int | None, block_threads: int | None
+) -> Occupancy | None:
+    """Occupancy of a kernel on an NVIDIA GPU.
+
+    Args:
+        capability: (major, minor).
+        registers: per thread.
+        shared_bytes: static plus dynamic per block.
+        block_threads: threads of a block.
+
+    Returns:
+        None when an argument is unknown or the capability has no table, and when such a
+        kernel could not have been launched: then the recorded facts are wrong.
+    """
+    if capability is None or registers is None or shared_bytes is None or block_threads is None:
+        return None
+    by_resource = block_limits(capability, registers, shared_bytes, block_threads)
+    if by_resource is None:
+        return None
+    active = min(by_resource)
+    if active == 0:
+        return None
+    warps = active * -(-block_threads // WARP)
+    available = LIMITS[capability].warps
+    by_warps, by_blocks, by_registers, by_shared = by_resource
+    limiter = None
+    if warps < available:
+        ranked = zip((BLOCK_SIZE, BLOCKS, REGISTERS, SHARED_MEMORY), by_resource, strict=True)
+        limiter = next(name for name, allowed in ranked if allowed == active)
+    return Occupancy(active, warps / available, limiter, by_warps, by_blocks, by_registers, by_shared)
+
+
+def waves(blocks: int, sm_count: int, active_blocks: int) -> float:
+    """How many times a grid fills all SMs; the fraction is the last, partly empty wave."""
+    return blocks / (sm_count * active_blocks)
+
+
+def sm_share(blocks: int, sm_count: int) -> float:
+    """The share of SMs that get at least one block, 0..1."""
+    return min(blocks / sm_count, 1.0)
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
