@@ -17,7 +17,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.10 python3; 
 
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
-PACKAGE_INPUTS := setup.py pyproject.toml $(wildcard tb_gpu_doctor/traces/_wire.c)
+PACKAGE_INPUTS := setup.py pyproject.toml $(wildcard tb_gpu_doctor/traces/*.[ch])
 NPM_STAMP := frontend/node_modules/.installed
 
 .PHONY: help demo test lint types imports frontend-test fuzz pytest bench screenshots format bundle chromium clean

@@ -28,13 +28,14 @@ def limited_api() -> bool:
 
 def extensions() -> list[Extension]:
     """Describe the compiled decoder; optional, since its numpy twin gives the same events."""
-    source = "tb_gpu_doctor/traces/_wire.c"
-    if not (HERE / source).exists():
+    folder = Path("tb_gpu_doctor") / "traces"
+    if not (HERE / folder / "_wire.c").exists():
         return []
     return [
         Extension(
             "tb_gpu_doctor.traces._wire",
-            sources=[source],
+            sources=sorted(str(path.relative_to(HERE)) for path in (HERE / folder).glob("*.c")),
+            depends=sorted(str(path.relative_to(HERE)) for path in (HERE / folder).glob("*.h")),
             define_macros=[("Py_LIMITED_API", "0x030A0000")] if limited_api() else [],
             py_limited_api=limited_api(),
             extra_compile_args=[] if sys.platform == "win32" else ["-O3", "-fvisibility=hidden"],
