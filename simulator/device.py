@@ -1,0 +1,206 @@
+"""GPUs: streams that run work in order, launches, dependencies and collectives."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+
+from simulator.engine import Process, Signal, Simulation, us
+from simulator.hardware import Gpu
+from simulator.host import HostThread
+from simulator.xplane_writer import Stats, Unsigned
+
+QUEUE_DEPTH = 1_024
+LAUNCH_LATENCY = us(3.2)
+EVENT_LATENCY = us(1.1)
+KERNEL_GAP = us(1.3)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What is launched: a kernel, or a copy when ``copy_bytes`` is not 0.
+
+    Attributes:
+        name: as the profiler records it.
+        micros: duration on a GPU in good order, in microseconds.
+        op: framework op, ``scope/MatMul:MatMul`` (TF) or the JAX name stack.
+        hlo_op: XLA's name (JAX dialect).
+        copy: ``H2D`` or ``D2H``.
+        call: the host API that launches it.
+        joins: waits for all collectives of its step that were launched before it.
+    """
+
+    name: str
+    micros: float
+    grid: tuple[int, int, int] = (1, 1, 1)
+    block: tuple[int, int, int] = (128, 1, 1)
+    registers: int = 32
+    static_shared_bytes: int = 0
+    dynamic_shared_bytes: int = 0
+    op: str = ""
+    hlo_op: str = ""
+    copy: str = ""
+    copy_bytes: int = 0
+    communication: bool = False
+    call: str = "cuLaunchKernel"
+    joins: bool = False
+
+    @property
+    def category(self) -> str:
+        """``compute``, ``communication`` or ``transfer``."""
+        return "transfer" if self.copy else "communication" if self.communication else "compute"
+
+
+class Collective:
+    """One collective over several GPUs: each rank starts alone, all end together."""
+
+    def __init__(self, simulation: Simulation, ranks: int, transfer_ps: int) -> None:
+        self._simulation = simulation
+        self._missing = ranks
+        self._transfer_ps = transfer_ps
+        self.done = Signal()
+
+    def arrive(self) -> None:
+        """A rank has started; the last one starts the transfer."""
+        self._missing -= 1
+        if not self._missing:
+            self._simulation.spawn(self._finish())
+
+    def _finish(self) -> Process:
+        yield self._transfer_ps
+        self._simulation.fire(self.done)
+
+
+@dataclass
+class Work:
+    """One launched kernel or copy and why it started when it did.
+
+    Attributes:
+        called: when the host entered the launch call; ready: when the GPU knew of it.
+        dependencies_met: when the last event it waited for had passed (-1: none).
+        step: index of the training step it belongs to.
+    """
+
+    kernel: Kernel
+    stream: Stream
+    thread: HostThread
+    correlation: int
+    called: int
+    ready: int
+    step: int
+    dependencies: Sequence[Work] = ()
+    collective: Collective | None = None
+    dependencies_met: int = -1
+    start: int = -1
+    end: int = -1
+    done: Signal = field(default_factory=Signal)
+
+
+class Stream:
+    """A hardware queue: its work runs one after the other, in the order of the launches."""
+
+    def __init__(self, device: Device, line_id: int, kinds: str) -> None:
+        self.device = device
+        self.line_id = line_id
+        self.name = f"Stream #{line_id}({kinds})"
+        self.history: list[Work] = []
+        self.unfinished = 0
+        self.freed = Signal()
+        self._queue: deque[Work] = deque()
+        self._arrived = Signal()
+        device.simulation.spawn(self._run())
+
+    def enqueue(self, work: Work) -> None:
+        """Hands work over; it runs when it is ready and all before it is done."""
+        self._queue.append(work)
+        self.history.append(work)
+        self.unfinished += 1
+        arrived, self._arrived = self._arrived, Signal()
+        self.device.simulation.fire(arrived)
+
+    def _run(self) -> Process:
+        simulation = self.device.simulation
+        free_at = 0
+        while True:
+            if not self._queue:
+                yield self._arrived
+                continue
+            work = self._queue.popleft()
+            if work.ready > simulation.now:
+                yield work.ready - simulation.now
+            for other in work.dependencies:
+                if other.done.fired_at is None:
+                    yield other.done
+                    yield EVENT_LATENCY
+                    work.dependencies_met = simulation.now
+            if free_at > simulation.now:
+                yield free_at - simulation.now
+            work.start = simulation.now
+            if work.collective is not None:
+                work.collective.arrive()
+                yield work.collective.done
+            else:
+                yield self.device.duration(work.kernel)
+            work.end = simulation.now
+            self.unfinished -= 1
+            simulation.fire(work.done)
+            freed, self.freed = self.freed, Signal()
+            simulation.fire(freed)
+            free_at = simulation.now + simulation.jitter(KERNEL_GAP, 0.15)
+
+
+class Device:
+    """One GPU; ``slowdown`` stretches its kernels (not its copies and collectives)."""
+
+    def __init__(
+        self, simulation: Simulation, index: int, gpu: Gpu, slowdown: float = 1.0, spread: float = 0.012
+    ) -> None:
+        self.simulation = simulation
+        self.index = index
+        self.gpu = gpu
+        self.slowdown = slowdown
+        self.spread = spread
+        self.streams: list[Stream] = []
+
+    def stream(self, line_id: int, kinds: str) -> Stream:
+        """Opens a stream."""
+        self.streams.append(Stream(self, line_id, kinds))
+        return self.streams[-1]
+
+    def duration(self, kernel: Kernel) -> int:
+        """How long this run of the kernel takes."""
+        factor = 1.0 if kernel.category == "transfer" else self.slowdown
+        return max(us(0.9), self.simulation.jitter(us(kernel.micros * factor), self.spread))
+
+    @property
+    def work(self) -> list[Work]:
+        """All finished work, by start."""
+        finished = (work for stream in self.streams for work in stream.history if work.end >= 0)
+        return sorted(finished, key=lambda work: (work.start, work.stream.line_id))
+
+
+def launch(
+    thread: HostThread,
+    stream: Stream,
+    kernel: Kernel,
+    step: int,
+    cost_us: float,
+    stats: Stats,
+    dependencies: Sequence[Work] = (),
+    collective: Collective | None = None,
+) -> Generator[int | Signal, None, Work]:
+    """A launch call on a host thread: costs host time, waits while the stream's queue is full."""
+    simulation = thread.simulation
+    while stream.unfinished >= QUEUE_DEPTH:
+        yield from thread.wait(stream.freed, "sync")
+    correlation = simulation.serial()
+    called = simulation.now
+    cost = simulation.jitter(us(cost_us), 0.12)
+    known = {"device_id": stream.device.index, "correlation_id": Unsigned(correlation), **stats}
+    with thread.span(kernel.call, known):
+        ready = called + max(simulation.jitter(LAUNCH_LATENCY, 0.1), cost // 2)
+        work = Work(kernel, stream, thread, correlation, called, ready, step, tuple(dependencies), collective)
+        stream.enqueue(work)
+        yield from thread.spend(cost, "launch")
+    return work

@@ -1,0 +1,106 @@
+"""Host threads: the events a profiler records of them and a ledger of what they were doing.
+
+The events go to the file. The ledger is the simulator's own knowledge and goes to the
+truth: for every stretch of a thread's time either a cause, or the signal it waited for.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+
+from simulator.engine import Process, Queue, Signal, Simulation
+from simulator.xplane_writer import Stats, StatValue
+
+
+@dataclass
+class HostEvent:
+    """One recorded event of a thread; ``end`` is set when it closes."""
+
+    name: str
+    start: int
+    end: int = -1
+    stats: dict[str, StatValue] = field(default_factory=dict)
+
+
+@dataclass
+class Segment:
+    """One stretch of a thread's time: a cause, or a signal that some thread had to fire."""
+
+    start: int
+    end: int
+    cause: str | None
+    signal: Signal | None = None
+
+
+class HostThread:
+    """A thread that spends time, records events and can say afterwards what it was doing."""
+
+    def __init__(self, simulation: Simulation, name: str, line_id: int) -> None:
+        self.simulation = simulation
+        self.name = name
+        self.line_id = line_id
+        self.events: list[HostEvent] = []
+        self.ledger: list[Segment] = []
+
+    @contextmanager
+    def span(self, name: str, stats: Stats | None = None) -> Iterator[HostEvent]:
+        """Records an event around the block."""
+        event = HostEvent(name, self.simulation.now, stats=dict(stats or {}))
+        self.events.append(event)
+        yield event
+        event.end = self.simulation.now
+
+    def instant(self, name: str, stats: Stats | None = None) -> None:
+        """Records an event without a duration."""
+        self.events.append(HostEvent(name, self.simulation.now, self.simulation.now, dict(stats or {})))
+
+    def spend(self, duration_ps: int, cause: str) -> Process:
+        """Lets time pass, for a known cause."""
+        start = self.simulation.now
+        yield duration_ps
+        self.ledger.append(Segment(start, self.simulation.now, cause))
+
+    def wait(self, signal: Signal, cause: str | None = None) -> Process:
+        """Waits; without a cause the wait is charged to what the firing thread was doing."""
+        start = self.simulation.now
+        yield signal
+        self.ledger.append(Segment(start, self.simulation.now, cause, signal))
+
+    def put(self, queue: Queue, item: object, cause: str | None = None) -> Process:
+        """Puts into a bounded queue, waiting while it is full."""
+        while queue.full:
+            yield from self.wait(queue.changed, cause)
+        queue.put(item, self)
+
+    def take(self, queue: Queue, cause: str | None = None) -> Generator[int | Signal, None, object]:
+        """Takes from a queue, waiting while it is empty."""
+        while not len(queue):
+            yield from self.wait(queue.changed, cause)
+        return queue.get(self)
+
+    def causes(self, start: int, end: int, depth: int = 0) -> Iterator[tuple[int, int, str]]:
+        """What this thread was doing in [start, end): pieces that cover it, in order."""
+        at = start
+        first = bisect_right(self.ledger, start, key=lambda segment: segment.end)
+        for segment in islice(self.ledger, first, None):
+            if segment.start >= end:
+                break
+            low, high = max(segment.start, at), min(segment.end, end)
+            if high <= low:
+                continue
+            if low > at:
+                yield at, low, "host_other"
+            by = segment.signal.by if segment.signal is not None else None
+            if segment.cause is not None:
+                yield low, high, segment.cause
+            elif isinstance(by, HostThread) and by is not self and depth < 8:
+                yield from by.causes(low, high, depth + 1)
+            else:
+                yield low, high, "host_other"
+            at = high
+        if at < end:
+            yield at, end, "host_other"

@@ -1,0 +1,212 @@
+"""A Keras training loop under MirroredStrategy, as TensorFlow runs and profiles it.
+
+python marks a step and runs the function; on each replica an executor thread waits for
+its shard of the input, copies it to the GPU and launches the kernels of the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from simulator.device import Collective, Device, Kernel, Stream, Work, launch
+from simulator.engine import Process, Queue, Signal, Simulation, us
+from simulator.host import HostThread
+from simulator.models import AllReduce, Item
+from simulator.tf_input import TF_EXECUTOR, InputPipeline, InputSpec, identity, random_id
+from simulator.truth import Marker
+from simulator.xplane_writer import Ref, StatValue, Unsigned
+
+Plan = Callable[[int], Iterable[Item]]
+COPY_BYTES_PER_US = 22_000  # pageable memory over PCIe 5
+_FUNCTION = "__inference_one_step_on_iterator_12547"
+
+
+@dataclass(frozen=True)
+class TfRun:
+    """What to run.
+
+    Attributes:
+        steps: how many steps.
+        plan: kernels of one step for a replica.
+        copy_bytes: size of a replica's shard, copied at the start of its step.
+        op_us, launch_us: host time of one op around its launch, and of the launch call.
+        callback_us: Python's own time between two steps.
+    """
+
+    steps: int
+    plan: Plan
+    input: InputSpec
+    copy_bytes: int = 38_535_168
+    op_us: float = 9.0
+    launch_us: float = 4.6
+    callback_us: float = 900.0
+    first_step_number: int = 20
+
+
+@dataclass
+class _Call:
+    """One replica's part of one step's function call."""
+
+    step: int
+    stats: dict[str, StatValue]
+    producer: int
+    done: Signal
+
+
+class TfProgram:
+    """Builds the threads of the run; ``markers`` fill up as it runs."""
+
+    def __init__(self, simulation: Simulation, devices: Sequence[Device], run: TfRun) -> None:
+        self._simulation = simulation
+        self._run = run
+        self._devices = devices
+        self.threads: list[HostThread] = []
+        self.markers: list[Marker] = []
+        self._collectives: dict[tuple[int, int], Collective] = {}
+        self._losses: dict[tuple[int, int], Work] = {}
+        self._python = self._thread("python", numbered=False)
+        self._pipeline = InputPipeline(simulation, run.input, len(devices), self._thread)
+        self._inboxes = [Queue(simulation, 4) for _ in devices]
+        for replica, device in enumerate(devices):
+            simulation.spawn(self._executor(replica, device))
+        simulation.spawn(self._training())
+
+    def _thread(self, name: str, numbered: bool = True) -> HostThread:
+        number = self._simulation.random.getrandbits(64) - (1 << 63)
+        self.threads.append(HostThread(self._simulation, f"{name}/{number}" if numbered else name, number))
+        return self.threads[-1]
+
+    def _training(self) -> Process:
+        thread, simulation, run = self._python, self._simulation, self._run
+        yield from thread.spend(us(2_400), "host_other")
+        for step in range(run.steps):
+            number = run.first_step_number + step
+            start = simulation.now
+            with ExitStack() as spans:
+                spans.enter_context(thread.span("train", {"step_num": number, "_r": 1}))
+                known = {"tf_function_call": Ref("notTraced-nonXla"), "tracing_count": 2}
+                spans.enter_context(thread.span("one_step_on_iterator", known))
+                yield from thread.spend(simulation.jitter(us(260), 0.2), "launch")
+                spans.enter_context(thread.span("TFE_Py_ExecuteCancelable"))
+                spans.enter_context(thread.span("EagerExecute", {"eager_op": Ref(_FUNCTION), "is_func": 1}))
+                spans.enter_context(thread.span(f"EagerLocalExecute: {_FUNCTION}"))
+                spans.enter_context(thread.span("EagerKernelExecute"))
+                yield from thread.spend(us(30), "launch")
+                spans.enter_context(thread.span("KernelAndDeviceFunc::Run"))
+                shared = identity(simulation)
+                calls = [_Call(step, shared, random_id(simulation), Signal()) for _ in self._devices]
+                for call, inbox in zip(calls, self._inboxes, strict=True):
+                    known = {**shared, "_r": 1, "_pt": TF_EXECUTOR, "_p": Unsigned(call.producer)}
+                    with thread.span("FunctionRun", known):
+                        yield from thread.spend(us(14), "launch")
+                        inbox.put(call, thread)
+                for call in calls:
+                    yield from thread.wait(call.done)
+                yield from thread.spend(us(20), "launch")
+            self.markers.append(Marker(number, start, simulation.now))
+            yield from thread.spend(simulation.jitter(us(run.callback_us), 0.1), "host_other")
+            if step:  # the progress bar shows the loss of the step before
+                for replica in range(len(self._devices)):
+                    with thread.span("EagerCopyToDevice"):
+                        yield from thread.wait(self._losses[replica, step - 1].done, "sync")
+        yield from thread.wait(self._losses[0, run.steps - 1].done, "sync")
+        yield from thread.spend(us(1_500), "host_other")
+
+    def _executor(self, replica: int, device: Device) -> Process:
+        """A replica's executor thread, and the thread on which its IteratorGetNext blocks."""
+        thread = self._thread("tf_Compute")
+        getter = self._thread("tf_data_iterator_get_next")
+        streams = {
+            "compute": device.stream(16 + 10 * replica, "Compute"),
+            "H2D": device.stream(17 + 10 * replica, "MemcpyH2D"),
+            "D2H": device.stream(18 + 10 * replica, "MemcpyD2H"),
+            "communication": device.stream(22 + 10 * replica, "Compute"),
+        }
+        requests = Queue(self._simulation, 1)
+        self._simulation.spawn(self._get_next(getter, requests, self._pipeline.shards[replica]))
+        inbox = self._inboxes[replica]
+        while True:
+            call = yield from thread.take(inbox)
+            assert isinstance(call, _Call)
+            process = {**call.stats, "iter_num": 0, "_ct": TF_EXECUTOR, "_c": Unsigned(call.producer)}
+            arrived = Signal()
+            with thread.span("ExecutorState::Process", process):
+                yield from thread.spend(us(18), "launch")
+                requests.put((call, arrived), thread)
+            yield from thread.wait(arrived)
+            with thread.span("ExecutorState::Process", process):
+                yield from self._launch_step(thread, replica, call.step, streams)
+            self._simulation.fire(call.done, thread)
+
+    def _get_next(self, thread: HostThread, requests: Queue, shard: Queue) -> Process:
+        while True:
+            call, arrived = yield from thread.take(requests)  # type: ignore[misc]
+            with thread.span("IteratorGetNextOp::DoCompute", {**call.stats, "iter_num": 0}):
+                yield from thread.spend(us(6), "launch")
+                with thread.span("Iterator::Root", {"name": Ref("device_prefetch"), **identity(self._simulation)}):
+                    with thread.span("Iterator::Root::Prefetch", {"name": Ref("device_prefetch"), "buffer_limit": 1}):
+                        element = yield from thread.take(shard, "input")
+                        with thread.span("PrefetchConsume", {"element_id": element}):
+                            yield from thread.spend(us(3), "launch")
+                yield from thread.spend(us(9), "launch")
+            self._simulation.fire(arrived, thread)
+
+    def _launch_step(self, thread: HostThread, replica: int, step: int, streams: dict[str, Stream]) -> Process:
+        run, simulation = self._run, self._simulation
+        copy = Kernel(
+            "MemcpyH2D",
+            run.copy_bytes / COPY_BYTES_PER_US,
+            op=f"IteratorGetNext/_{replica}:_HostSend",
+            copy="H2D",
+            copy_bytes=run.copy_bytes,
+            call="cuMemcpyHtoDAsync_v2",
+        )
+        last = yield from self._op(thread, streams["H2D"], copy, step)
+        collectives: list[Work] = []
+        for item in run.plan(replica):
+            if isinstance(item, AllReduce):
+                shared = self._collective(step, len(collectives), item)
+                work = yield from self._op(thread, streams["communication"], item.kernel, step, [last], shared)
+                collectives.append(work)
+                continue
+            waits_for = [last] if last.kernel.copy else collectives if item.joins else []
+            last = yield from self._op(thread, streams["compute"], item, step, waits_for)
+        loss = Kernel(
+            "MemcpyD2H", 2.1, op="Identity_1/_13:_HostRecv", copy="D2H", copy_bytes=4, call="cuMemcpyDtoHAsync_v2"
+        )
+        self._losses[replica, step] = yield from self._op(thread, streams["D2H"], loss, step, [last])
+        yield from thread.spend(simulation.jitter(us(40), 0.2), "launch")
+
+    def _op(
+        self,
+        thread: HostThread,
+        stream: Stream,
+        kernel: Kernel,
+        step: int,
+        waits_for: Sequence[Work] = (),
+        collective: Collective | None = None,
+    ) -> Generator[int | Signal, None, Work]:
+        """One op of the executor: its own work around one launch."""
+        around = self._simulation.jitter(us(self._run.op_us), 0.25)
+        with thread.span(kernel.op):
+            yield from thread.spend(us(around / 2e6), "launch")
+            stats: dict[str, StatValue] = {"context_id": f"$${stream.device.index + 1}", "tf_op": Ref(kernel.op)}
+            work = yield from launch(
+                thread, stream, kernel, step, self._run.launch_us, stats, waits_for, collective
+            )
+        yield from thread.spend(us(around / 2e6), "launch")
+        return work
+
+    def _collective(self, step: int, index: int, item: AllReduce) -> Collective:
+        key = (step, index)
+        if key not in self._collectives:
+            transfer = self._simulation.jitter(us(item.micros), 0.02)
+            self._collectives[key] = Collective(self._simulation, len(self._devices), transfer)
+        return self._collectives[key]
+
+
+def framework_stats(work: Work) -> dict[str, StatValue]:
+    """TensorFlow's own stats of a device event."""
+    return {"tf_op": Ref(work.kernel.op)}
