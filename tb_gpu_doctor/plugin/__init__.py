@@ -1,0 +1,1 @@
+"""The TensorBoard plugin: a loader and thin WSGI routes."""

@@ -1,0 +1,174 @@
+"""One GPU's time as a lane: sorted intervals that never overlap, each with one category.
+
+Categories are `Category` without IDLE, followed by the `Cause` of idle time:
+0 compute, 1 communication, 2 transfer, 3 + cause.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tb_gpu_doctor.analysis.results import Gaps
+from tb_gpu_doctor.analysis.vocabulary import CATEGORY_IDS, CAUSE_IDS, Category
+from tb_gpu_doctor.traces.columns import DeviceEvents, EventClass, Int32, Int64, UInt8
+
+FIRST_CAUSE = int(Category.IDLE)
+LANE_CATEGORIES: tuple[str, ...] = (*CATEGORY_IDS[:FIRST_CAUSE], *CAUSE_IDS)
+
+_CATEGORY_OF_CLASS = np.zeros(len(EventClass), dtype=np.uint8)
+_CATEGORY_OF_CLASS[EventClass.COMPUTE] = Category.COMPUTE
+_CATEGORY_OF_CLASS[EventClass.COMMUNICATION] = Category.COMMUNICATION
+_CATEGORY_OF_CLASS[[EventClass.COPY, EventClass.MEMSET]] = Category.TRANSFER
+
+
+class Intervals(NamedTuple):
+    """Sorted, disjoint intervals [start, end) and the row that each came from, shape (n,)."""
+
+    start: Int64
+    end: Int64
+    row: Int64
+
+
+def flatten(start: Int64, end: Int64, row: Int64) -> Intervals:
+    """Cut intervals, sorted by start, so that none overlaps: what began first keeps the time they share."""
+    if not len(start):
+        return Intervals(start, end, row)
+    latest = np.maximum.accumulate(end)
+    first = start.copy()
+    np.maximum(start[1:], latest[:-1], out=first[1:])
+    keep = end > first
+    return Intervals(first[keep], end[keep], row[keep])
+
+
+def union(parts: list[Intervals]) -> tuple[Int64, Int64]:
+    """The union of several sets of intervals as sorted starts and ends; touching ones are merged."""
+    start = np.concatenate([part.start for part in parts])
+    end = np.concatenate([part.end for part in parts])
+    if not len(start):
+        return start, end
+    order = np.argsort(start, kind="stable")
+    start, latest = start[order], np.maximum.accumulate(end[order])
+    opens = np.ones(len(start), dtype=np.bool_)
+    opens[1:] = start[1:] > latest[:-1]
+    last = np.append(np.flatnonzero(opens)[1:] - 1, len(start) - 1)
+    return start[opens], latest[last]
+
+
+def subtract(pieces: Intervals, start: Int64, end: Int64) -> Intervals:
+    """What of disjoint ``pieces`` lies outside the sorted, disjoint intervals ``start``..``end``."""
+    if not len(pieces.start) or not len(start):
+        return pieces
+    # The complement: free stretch i runs from the end of interval i - 1 to the start of interval i.
+    free_start = np.concatenate(([min(pieces.start[0], start[0])], end))
+    free_end = np.concatenate((start, [max(pieces.end[-1], end[-1])]))
+    low = np.searchsorted(free_end, pieces.start, side="right")
+    high = np.searchsorted(free_start, pieces.end, side="left")
+    count = np.maximum(high - low, 0)
+    piece = np.repeat(np.arange(len(count)), count)
+    free = np.arange(len(piece)) - np.repeat(np.cumsum(count) - count, count) + np.repeat(low, count)
+    cut_start = np.maximum(pieces.start[piece], free_start[free])
+    cut_end = np.minimum(pieces.end[piece], free_end[free])
+    keep = cut_end > cut_start
+    return Intervals(cut_start[keep], cut_end[keep], pieces.row[piece][keep])
+
+
+def cut_gaps(gaps: Gaps, rows: NDArray[np.intp]) -> tuple[Intervals, UInt8]:
+    """Cut each gap into one piece a cause, in proportion and in the order of `Cause`.
+
+    Returns:
+        The pieces (``row`` is the gap's row) and their lane categories.
+    """
+    parts = gaps.by_cause[rows]
+    ends = gaps.start[rows, np.newaxis] + np.cumsum(parts, axis=1)
+    which, cause = np.nonzero(parts > 0)
+    end = ends[which, cause]
+    pieces = Intervals(end - parts[which, cause], end, rows[which].astype(np.int64))
+    return pieces, (cause + FIRST_CAUSE).astype(np.uint8)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """The intervals of one GPU, sorted by start; they never overlap.
+
+    Attributes:
+        start, end: picoseconds, shape (n,).
+        category: index into `LANE_CATEGORIES`, shape (n,).
+        row: the device event (categories below `FIRST_CAUSE`) or the gap it stands for, shape (n,).
+        filled: for each category that occurs, its starts (k,) and the time before each of
+            them plus the total, shape (k + 1,).
+    """
+
+    start: Int64
+    end: Int64
+    category: UInt8
+    row: Int32
+    filled: dict[int, tuple[Int64, Int64]]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory of the columns."""
+        filled = sum(starts.nbytes + total.nbytes for starts, total in self.filled.values())
+        return self.start.nbytes + self.end.nbytes + self.category.nbytes + self.row.nbytes + filled
+
+    def time_before(self, category: int, at: Int64) -> Int64:
+        """How long the lane shows a category before each of the times ``at``."""
+        if category not in self.filled:
+            return np.zeros(len(at), dtype=np.int64)
+        starts, total = self.filled[category]
+        index = np.searchsorted(starts, at, side="right") - 1
+        inside = np.maximum(index, 0)
+        partial = np.minimum(at - starts[inside], total[inside + 1] - total[inside])
+        return np.where(index < 0, 0, total[inside] + partial)
+
+    def index_at(self, time: int) -> int:
+        """The interval at an instant, -1 for none."""
+        index = int(np.searchsorted(self.start, time, side="right")) - 1
+        return index if index >= 0 and time < self.end[index] else -1
+
+    def overlapping(self, start: int, end: int) -> slice:
+        """The intervals that share time with [start, end)."""
+        low = int(np.searchsorted(self.end, start, side="right"))
+        high = int(np.searchsorted(self.start, end, side="left"))
+        return slice(low, max(low, high))
+
+
+def build_lane(events: DeviceEvents, gaps: Gaps, device: int) -> Lane:
+    """Lay out what one GPU did: compute before communication before transfer, then its gaps by cause."""
+    here = events.of_device(device)
+    start, end = events.start[here], events.end[here]
+    category = _CATEGORY_OF_CLASS[events.klass[here]]
+    rows = np.arange(here.start, here.stop, dtype=np.int64)
+
+    parts: list[Intervals] = []
+    for which in (Category.COMPUTE, Category.COMMUNICATION, Category.TRANSFER):
+        mine = category == which
+        pieces = flatten(start[mine], end[mine], rows[mine])
+        parts.append(subtract(pieces, *union(parts)) if parts else pieces)
+    idle, causes = cut_gaps(gaps, np.flatnonzero(gaps.device == device))
+
+    categories = [np.full(len(part.start), which, dtype=np.uint8) for which, part in enumerate(parts)]
+    return _lane([*parts, idle], [*categories, causes])
+
+
+def _lane(parts: list[Intervals], categories: list[UInt8]) -> Lane:
+    start = np.concatenate([part.start for part in parts])
+    order = np.argsort(start, kind="stable")
+    start = start[order]
+    end = np.concatenate([part.end for part in parts])[order]
+    row = np.concatenate([part.row for part in parts])[order].astype(np.int32)
+    category = np.concatenate(categories)[order]
+    filled = {}
+    for which in range(len(LANE_CATEGORIES)):
+        mine = category == which
+        if mine.any():
+            total = np.zeros(int(mine.sum()) + 1, dtype=np.int64)
+            np.cumsum(end[mine] - start[mine], out=total[1:])
+            filled[which] = (start[mine], total)
+    return Lane(start, end, category, row, filled)

@@ -1,0 +1,239 @@
+"""The routes of docs/http_api.md as WSGI applications, thin: check, look up, answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from werkzeug.wrappers import Request, Response
+
+from tb_gpu_doctor.plugin.messages import error_message, note_message
+from tb_gpu_doctor.plugin.responses import (
+    HttpError,
+    StaticFile,
+    binary_answer,
+    error_answer,
+    int_argument,
+    json_answer,
+    language,
+    name_argument,
+    time_argument,
+)
+from tb_gpu_doctor.plugin.scanner import FoundSession, Scanner, shown_path
+from tb_gpu_doctor.plugin.worker import OWN_FAILURES, Job, Progress, Report, Worker
+
+if TYPE_CHECKING:
+    from tb_gpu_doctor.plugin.session_view import SessionView
+    from tb_gpu_doctor.traces.sessions import Session
+
+_LOG = logging.getLogger("tensorboard")
+
+STATIC_FOLDER = Path(__file__).parent / "static"
+# Everything that the tab may fetch from the package. Nothing else is served.
+STATIC_FILES = {"index.js": "text/javascript"}
+
+SCAN_WAIT_S = 0.2
+MAX_WIDTH = 8_192
+MAX_EVENTS = 2_000_000
+DEFAULT_EVENTS = 200_000
+MAX_BIN_CELLS = 64_000_000
+
+Handler = Callable[[Request], Response]
+WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+Analyse = Callable[["Session", Report], "SessionView"]
+
+
+class _NotReady(Exception):
+    """The answer needs work that still runs."""
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__(progress.state)
+        self.progress = progress
+
+
+class Routes:
+    """All routes over one scanner and one worker.
+
+    Args:
+        scanner: knows the sessions; nothing outside its snapshot is served.
+        worker: runs and caches the analyses.
+        logdir: as TensorBoard shows it.
+        analyse: from a session to its view.
+    """
+
+    def __init__(
+        self,
+        scanner: Scanner,
+        worker: Worker[SessionView],
+        logdir: str,
+        analyse: Analyse | None = None,
+    ) -> None:
+        self._scanner = scanner
+        self._worker = worker
+        self._logdir = logdir
+        self._analyse = analyse
+        self._static = {name: StaticFile(STATIC_FOLDER / name, kind) for name, kind in STATIC_FILES.items()}
+
+    def apps(self) -> dict[str, WsgiApp]:
+        """The WSGI application of each path below the plugin's address."""
+        handlers: dict[str, Handler] = {
+            "/sessions": self._sessions,
+            "/diagnosis": self._diagnosis,
+            "/progress": self._progress,
+            "/timeline/meta": self._meta,
+            "/timeline/bins": self._bins,
+            "/timeline/events": self._events,
+            "/timeline/at": self._at,
+            "/kernels": self._kernels,
+            "/doc": self._doc,
+        }
+        handlers |= {f"/{name}": file.answer for name, file in self._static.items()}
+        return {path: _wsgi(handler) for path, handler in handlers.items()}
+
+    def _sessions(self, request: Request) -> Response:
+        lang = language(request)
+        snapshot = self._scanner.snapshot(wait_s=SCAN_WAIT_S)
+        answer = {
+            "scanning": self._scanner.scanning,
+            "sessions": [_describe(found, lang) for found in snapshot.sessions],
+            "searched": list(snapshot.searched),
+            "logdir": self._logdir,
+            "problems": [
+                {"path": problem.path, "message": error_message(problem.error, lang, problem.path)}
+                for problem in snapshot.problems
+            ],
+        }
+        return json_answer(request, answer)
+
+    def _diagnosis(self, request: Request) -> Response:
+        return json_answer(request, self._view(request).diagnosis_json(language(request)))
+
+    def _progress(self, request: Request) -> Response:
+        found = self._find(request)
+        job = self._worker.peek(found.key)
+        return json_answer(request, (job.progress if job is not None else Progress()).to_dict())
+
+    def _meta(self, request: Request) -> Response:
+        return json_answer(request, self._view(request).meta_json)
+
+    def _bins(self, request: Request) -> Response:
+        start, end = _range(request)
+        width = int_argument(request, "width", 1, MAX_WIDTH)
+        timeline = self._view(request).timeline
+        if timeline.cell_count(width) > MAX_BIN_CELLS:
+            most = str(MAX_BIN_CELLS // max(1, timeline.cell_count(1)))
+            raise HttpError(400, "bad_parameter", "plugin.parameter_range", name="width", low="1", high=most)
+        return binary_answer(request, timeline.bins(start, end, width), compress=True)
+
+    def _events(self, request: Request) -> Response:
+        start, end = _range(request)
+        limit = int_argument(request, "limit", 0, MAX_EVENTS, default=DEFAULT_EVENTS)
+        return binary_answer(request, self._view(request).timeline.events(start, end, limit))
+
+    def _at(self, request: Request) -> Response:
+        time = time_argument(request, "time_ps")
+        lane = int_argument(request, "lane", 0, 1 << 16)
+        timeline = self._view(request).timeline
+        if lane >= timeline.lane_count:
+            raise HttpError(404, "unknown_lane", "plugin.unknown_lane", lane=str(lane))
+        return json_answer(request, timeline.at(lane, time))
+
+    def _kernels(self, request: Request) -> Response:
+        return json_answer(request, self._view(request).kernels_json)
+
+    def _doc(self, request: Request) -> Response:
+        from tensorboard import plugin_util
+
+        from tb_gpu_doctor.docs_pages import read_page
+
+        page = name_argument(request, "page")
+        try:
+            markdown = read_page(page, language(request))
+        except (KeyError, OSError):
+            raise HttpError(404, "unknown_page", "plugin.unknown_page", page=page) from None
+        return json_answer(request, {"html": plugin_util.markdown_to_safe_html(markdown)})
+
+    def _find(self, request: Request) -> FoundSession:
+        """The session that the request names, out of those that the scan found."""
+        run, session = name_argument(request, "run"), name_argument(request, "session")
+        found = self._scanner.snapshot(refresh=False).find(run, session)
+        if found is None:  # recorded a moment ago, or TensorBoard has just started
+            snapshot = self._scanner.snapshot(wait_s=SCAN_WAIT_S)
+            found = snapshot.find(run, session)
+            if found is None and not snapshot.complete:
+                raise _NotReady(Progress("queued"))
+        if found is None:
+            name = f"{run}/{session}" if run else session
+            raise HttpError(404, "unknown_session", "plugin.unknown_session", name, name=name)
+        return found
+
+    def _view(self, request: Request) -> SessionView:
+        found = self._find(request)
+        session = dataclasses.replace(found.session, run=found.run)  # by the name that the tab knows it
+        job = self._worker.submit(found.key, session.path, functools.partial(self._run, session))
+        if job.error is not None:
+            raise _failure(found, job)
+        if job.result is None:
+            raise _NotReady(job.progress)
+        return job.result
+
+    def _run(self, session: Session, report: Report) -> SessionView:
+        if self._analyse is not None:
+            return self._analyse(session, report)
+        from tb_gpu_doctor.plugin.session_view import analyse
+
+        return analyse(session, report)
+
+
+def _range(request: Request) -> tuple[int, int]:
+    start, end = time_argument(request, "start_ps"), time_argument(request, "end_ps")
+    if end <= start:
+        raise HttpError(400, "bad_parameter", "plugin.empty_range")
+    return start, end
+
+
+def _failure(found: FoundSession, job: Job[SessionView]) -> HttpError:
+    """The answer for an analysis that failed: 500 when it is our fault, 422 when it is the file's."""
+    error = job.error
+    assert error is not None
+    shown = shown_path(error.path or found.session.path, found.root)
+    if error.code in OWN_FAILURES:
+        return HttpError(500, error.code, f"plugin.{error.code}", shown)
+    return HttpError(422, error.code, f"errors.{error.code}", shown, **{**error.params, "path": shown})
+
+
+def _describe(found: FoundSession, lang: str) -> dict[str, Any]:
+    session = found.session
+    return {
+        "run": found.run,
+        "session": session.session,
+        "label": f"{found.run} · {session.session}" if found.run else session.session,
+        "hosts": [file.host for file in session.files],
+        "format": session.files[0].format if session.files else "",
+        "size_bytes": session.size_bytes,
+        "modified_unix_s": session.modified_unix_s,
+        "problem": None if session.problem is None else note_message(session.problem, lang),
+    }
+
+
+def _wsgi(handler: Handler) -> WsgiApp:
+    def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        request = Request(environ)
+        try:
+            if request.method != "GET":
+                raise HttpError(405, "method_not_allowed", "plugin.method_not_allowed")
+            response = handler(request)
+        except _NotReady as waiting:
+            response = json_answer(request, waiting.progress.to_dict(), status=202)
+        except HttpError as error:
+            response = error_answer(request, error)
+        except Exception:  # the page must get an answer that it can show
+            _LOG.exception("GPU Doctor: %s failed", request.path)
+            response = error_answer(request, HttpError(500, "internal", "plugin.internal"))
+        return response(environ, start_response)
+
+    return app

@@ -1,0 +1,224 @@
+"""Keep track of the profiles of the logdir, in a background thread.
+
+A logdir can be a slow network folder with 100,000 files. So requests never scan: they
+read the last snapshot, ask for a fresh one, and wait at most as long as they say.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tb_gpu_doctor.traces.errors import TraceError
+
+if TYPE_CHECKING:
+    from tb_gpu_doctor.traces.sessions import Session, SessionScan
+
+_LOG = logging.getLogger("tensorboard")
+# A path with a scheme; the same pattern as TensorBoard's.
+_URI = re.compile(r"[a-zA-Z][0-9a-zA-Z.]*://.*")
+
+MIN_INTERVAL_S = 2.0
+# A scan that takes a minute may not run all the time.
+IDLE_FACTOR = 5.0
+
+
+@dataclass(frozen=True)
+class Root:
+    """One folder that TensorBoard shows: ``name`` is "" or the group name of ``--logdir_spec``."""
+
+    name: str
+    path: str
+
+
+@dataclass(frozen=True)
+class FoundSession:
+    """A session as the tab names it.
+
+    Attributes:
+        run: the TensorBoard run, unique together with ``session.session``.
+        session: the scan's entry.
+        root: the folder that it was found under.
+        key: changes when a file of the session is added, removed or rewritten.
+    """
+
+    run: str
+    session: Session
+    root: Root
+    key: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that the scan could not read; ``path`` is relative to the logdir."""
+
+    path: str
+    error: TraceError
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What one scan of all roots found, newest session first."""
+
+    sessions: tuple[FoundSession, ...] = ()
+    searched: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    complete: bool = False
+    _by_name: Mapping[tuple[str, str], FoundSession] = field(default_factory=dict)
+
+    def find(self, run: str, session: str) -> FoundSession | None:
+        """Return the session of exactly this name, None if the scan found none."""
+        return self._by_name.get((run, session))
+
+
+def roots_of(context: Any) -> tuple[str, tuple[Root, ...]]:
+    """Return the logdir as TensorBoard shows it, and the folders behind it.
+
+    Any field of the context may be None, and ``logdir`` may be empty or hold the text of
+    ``--logdir_spec``.
+    """
+    flags = getattr(context, "flags", None)
+    logdir = str(getattr(flags, "logdir", "") or "")
+    spec = str(getattr(flags, "logdir_spec", "") or "")
+    if logdir or not spec:
+        logdir = logdir or str(getattr(context, "logdir", "") or "")
+        return logdir, ((Root("", _expand(logdir)),) if logdir else ())
+    return spec, parse_logdir_spec(spec)
+
+
+def parse_logdir_spec(spec: str) -> tuple[Root, ...]:
+    """Split ``name1:path1,path2`` by TensorBoard's rules: a path may hold colons once it starts with ``/``."""
+    roots = []
+    for part in spec.split(","):
+        if not part:
+            continue
+        name, path = "", part
+        if ":" in part and not part.startswith("/") and not _URI.match(part) and not os.path.splitdrive(part)[0]:
+            name, _, path = part.partition(":")
+        roots.append(Root(name, _expand(path)))
+    return tuple(roots)
+
+
+def _expand(path: str) -> str:
+    return path if _URI.match(path) else os.path.realpath(os.path.expanduser(path))
+
+
+def shown_path(path: str, root: Root) -> str:
+    """``path`` as the tab may show it: below the root, never the server's own folders."""
+    if _URI.match(path):
+        return path
+    relative = os.path.relpath(path, root.path)
+    if relative == "." or relative.startswith(".."):
+        relative = os.path.basename(path)
+    return f"{root.name}/{relative}" if root.name else relative
+
+
+def session_key(session: Session) -> str:
+    """A name for the session's present content: its files with their sizes and times."""
+    digest = hashlib.sha256(session.path.encode("utf-8", "surrogateescape"))
+    for file in session.files:
+        try:
+            stat = os.stat(file.path)
+            state = f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ino}"
+        except OSError:
+            state = "unreadable"
+        digest.update(f"\0{file.path}\0{state}".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+class Scanner:
+    """Scans roots on demand, one scan at a time, and serves the last result.
+
+    Args:
+        roots: what to scan.
+        find: `tb_gpu_doctor.traces.sessions.find_sessions`, or its like.
+        min_interval_s: rest between two scans.
+    """
+
+    def __init__(
+        self,
+        roots: Sequence[Root],
+        find: Callable[[str], SessionScan] | None = None,
+        min_interval_s: float = MIN_INTERVAL_S,
+    ) -> None:
+        self._roots = tuple(roots)
+        self._find = find
+        self._min_interval_s = min_interval_s
+        self._changed = threading.Condition()
+        self._running = False
+        self._not_before = 0.0
+        self._snapshot = Snapshot(complete=not self._roots)
+
+    @property
+    def scanning(self) -> bool:
+        """Whether a scan runs now."""
+        return self._running
+
+    def start(self) -> None:
+        """Start a scan unless one runs or has just run."""
+        with self._changed:
+            if self._running or not self._roots or time.monotonic() < self._not_before:
+                return
+            self._running = True
+        threading.Thread(target=self._scan, name="gpu-doctor-scan", daemon=True).start()
+
+    def snapshot(self, wait_s: float = 0.0, refresh: bool = True) -> Snapshot:
+        """Return what is known; with ``refresh`` ask for a new scan, and wait for a running one at most ``wait_s``."""
+        if refresh:
+            self.start()
+        with self._changed:
+            if wait_s > 0:
+                self._changed.wait_for(lambda: not self._running, timeout=wait_s)
+            return self._snapshot
+
+    def _scan(self) -> None:
+        began = time.monotonic()
+        try:
+            snapshot = self._collect()
+        except Exception:  # the thread may not die with _running set
+            _LOG.exception("GPU Doctor: the scan of the logdir failed")
+            snapshot = Snapshot(complete=True)
+        ended = time.monotonic()
+        with self._changed:
+            self._snapshot = snapshot
+            self._running = False
+            self._not_before = ended + max(self._min_interval_s, IDLE_FACTOR * (ended - began))
+            self._changed.notify_all()
+
+    def _collect(self) -> Snapshot:
+        from tb_gpu_doctor.traces.sessions import find_sessions
+
+        find = self._find or find_sessions
+        found: dict[tuple[str, str], FoundSession] = {}
+        searched: list[str] = []
+        problems: list[Problem] = []
+        for root in self._roots:
+            try:
+                scan = find(root.path)
+            except TraceError as error:
+                problems.append(Problem(root.name or os.path.basename(root.path), error))
+                continue
+            prefix = f"{root.name}/" if root.name else ""
+            searched += [prefix + pattern for pattern in scan.searched if prefix + pattern not in searched]
+            problems += [Problem(shown_path(error.path, root), error) for error in scan.problems]
+            for session in scan.sessions:
+                run = "/".join(part for part in (root.name, session.run) if part)
+                run = _unused(run, session.session, found)
+                found[run, session.session] = FoundSession(run, session, root, session_key(session))
+        newest_first = sorted(found.values(), key=lambda entry: entry.session.recorded_unix_s, reverse=True)
+        return Snapshot(tuple(newest_first), tuple(searched), tuple(problems), True, found)
+
+
+def _unused(run: str, session: str, found: Mapping[tuple[str, str], FoundSession]) -> str:
+    """``run``, told apart from an equal one of another root: two folders may hold the same names."""
+    name, number = run, 2
+    while (name, session) in found:
+        name, number = f"{run} ({number})".strip(), number + 1
+    return name

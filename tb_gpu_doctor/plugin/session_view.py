@@ -1,0 +1,109 @@
+"""What the plugin keeps of one analysed session: enough for every answer, and no more."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tb_gpu_doctor.plugin.responses import to_json
+from tb_gpu_doctor.plugin.timeline import MAX_NAME_CHARS, Timeline, shorten
+from tb_gpu_doctor.traces.columns import PS_PER_MS, PS_PER_US
+
+if TYPE_CHECKING:
+    from tb_gpu_doctor.analysis.results import KernelRow
+    from tb_gpu_doctor.api import SessionResult
+    from tb_gpu_doctor.traces.sessions import Session
+
+MAX_KERNEL_ROWS = 5_000
+
+
+def analyse(session: Session, report: Callable[[str, float], None]) -> SessionView:
+    """Diagnose a session and lay out its timeline; runs in a background thread.
+
+    Raises:
+        TraceError: nothing in the session can be read.
+    """
+    from tb_gpu_doctor.api import diagnose_session
+
+    return SessionView(session, diagnose_session(session, report))
+
+
+class SessionView:
+    """The answers about one session, made from its result when it is built."""
+
+    def __init__(self, session: Session, result: SessionResult) -> None:
+        self._diagnosis = result.diagnosis
+        by_path = {os.path.abspath(file.path): file.host for file in session.files}
+        files = [by_path.get(os.path.abspath(trace.path), trace.host) for trace in result.traces]
+        labels = result.diagnosis.hosts
+        hosts = list(labels) if len(labels) == len(files) else [trace.host for trace in result.traces]
+        self.timeline = Timeline(result.traces, result.analyses, hosts, files)
+        self.meta_json = to_json(self.timeline.meta())
+        self.kernels_json = to_json(_kernels(result, hosts))
+        self._lock = threading.Lock()
+        self._diagnosis_json: dict[str, bytes] = {}
+
+    @property
+    def size_bytes(self) -> int:
+        """Approximate memory held."""
+        # The diagnosis holds tens of sentences and at most a few hundred intervals.
+        texts = len(self.meta_json) + len(self.kernels_json) + sum(map(len, self._diagnosis_json.values()))
+        return self.timeline.size_bytes + texts + 100_000
+
+    def diagnosis_json(self, lang: str) -> bytes:
+        """The diagnosis in one language, worded once."""
+        with self._lock:
+            if lang not in self._diagnosis_json:
+                self._diagnosis_json[lang] = to_json(self._diagnosis.to_dict(lang))
+            return self._diagnosis_json[lang]
+
+
+def _kernels(result: SessionResult, hosts: list[str]) -> dict[str, Any]:
+    """The answer of ``kernels``."""
+    devices: list[dict[str, Any]] = []
+    rows: list[tuple[int, KernelRow]] = []
+    for host, trace, analysis in zip(hosts, result.traces, result.analyses, strict=True):
+        first, table = len(devices), analysis.kernels
+        for device in trace.devices:
+            known = device.index < len(table.occupancy)
+            devices.append(
+                {
+                    "host": host,
+                    "id": device.id,
+                    "occupancy": table.occupancy[device.index] if known else None,
+                    "occupancy_coverage": table.occupancy_coverage[device.index] if known else None,
+                }
+            )
+        rows += [(first + row.device, row) for row in table.rows]
+    rows.sort(key=lambda entry: -entry[1].total_ps)
+    return {
+        "devices": devices,
+        "rows": [_kernel(device, row) for device, row in rows[:MAX_KERNEL_ROWS]],
+        "total_rows": len(rows),
+        "truncated": len(rows) > MAX_KERNEL_ROWS,
+    }
+
+
+def _kernel(device: int, row: KernelRow) -> dict[str, Any]:
+    return {
+        "device": device,
+        "name": shorten(row.name, MAX_NAME_CHARS),
+        "op": shorten(row.op, MAX_NAME_CHARS),
+        "calls": row.calls,
+        "total_ms": row.total_ps / PS_PER_MS,
+        "mean_us": row.mean_ps / PS_PER_US,
+        "min_us": row.min_ps / PS_PER_US,
+        "max_us": row.max_ps / PS_PER_US,
+        "share": row.share,
+        "registers": row.registers,
+        "static_shared_bytes": row.static_shared_bytes,
+        "dynamic_shared_bytes": row.dynamic_shared_bytes,
+        "grid": row.grid,
+        "block": row.block,
+        "occupancy": row.occupancy,
+        "limiter": row.limiter,
+        "waves": row.waves,
+        "family": row.family,
+    }
