@@ -20,7 +20,7 @@ STAMPS := $(VENV)/.stamps
 PACKAGE_INPUTS := setup.py pyproject.toml $(wildcard tb_gpu_doctor/traces/*.[ch])
 NPM_STAMP := frontend/node_modules/.installed
 
-.PHONY: help demo test lint types imports frontend-test fuzz pytest bench screenshots format bundle chromium clean
+.PHONY: help demo demo-logs test lint types imports frontend-test fuzz pytest bench screenshots format bundle chromium clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -57,6 +57,9 @@ pytest: $(STAMPS)/test $(NPM_STAMP) chromium ## the Python and browser tests (PY
 
 bench: $(STAMPS)/test ## decoder and diagnosis against the stock Profiler; writes benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks
+
+demo-logs: $(STAMPS)/package ## write the generated runs of demo_logs anew; the same bytes every time
+	$(BIN)/python -m simulator.demo
 
 screenshots: $(STAMPS)/test chromium ## docs/images from a real TensorBoard on the demo runs
 	$(BIN)/python scripts/screenshots.py
