@@ -37,7 +37,7 @@ _ELEMENTWISE = (
     r"^triton_softmax",
     r"__amd_rocclr_",  # ROCm's copy and fill kernels
     r"tensorflow::functor::(fill|batchselect|biasn)|eigenmetakernel",
-    r"elementwise_kernel|vectorized_elementwise|reduce_kernel<|\bmulti_tensor_apply",
+    r"elementwise_kernel|vectorized_elementwise|::reduce_kernel<|\bmulti_tensor_apply",
 )
 
 _ATTENTION = (

@@ -15,6 +15,8 @@ from tb_gpu_doctor.traces.columns import CopyKind, Device, EventClass, Int64, St
 
 # Tables of flags up to this many bytes are quicker than sorting a million keys.
 _DENSE_KEYS = 1 << 24
+# What XLA writes where TensorFlow writes the op: it names no op, the HLO op does.
+_NO_OP = (b"XlaModule:",)
 
 
 @dataclass(frozen=True)
@@ -182,10 +184,10 @@ def _group(
     return _Groups(code, keys % devices, names[pair // width], all_details[pair % width])
 
 
-def _canonical(strings: StringTable, ids: NDArray[np.int32]) -> Int64:
-    """The ids, each replaced by the first id of an equal string; -1 for none and for empty ones."""
+def _canonical(strings: StringTable, ids: NDArray[np.int32], ignore: tuple[bytes, ...] = ()) -> Int64:
+    """The ids, each replaced by the first id of an equal string; -1 for none, empty and ignored ones."""
     used = np.flatnonzero(np.bincount(ids[ids >= 0], minlength=1)) if len(ids) else np.zeros(0, dtype=np.int64)
-    first: dict[bytes, int] = {b"": -1}
+    first: dict[bytes, int] = dict.fromkeys((b"", *ignore), -1)
     replacement = np.full(int(used[-1]) + 2 if len(used) else 1, -1, dtype=np.int64)  # the last one serves id -1
     changed = False
     for index in used.tolist():
@@ -231,7 +233,7 @@ def _most_frequent(
 
     On a tie the op that was recorded first wins.
     """
-    framework = _canonical(strings, op)
+    framework = _canonical(strings, op, _NO_OP)
     if (framework < 0).any():
         framework = np.where(framework >= 0, framework, _canonical(strings, hlo_op))
     named = framework >= 0

@@ -1,0 +1,378 @@
+"""The kernel table against loops over the events, and against the stock Profiler."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tb_gpu_doctor.analysis.kernel_details import parse_kernel_details
+from tb_gpu_doctor.analysis.kernel_families import is_persistent, kernel_family
+from tb_gpu_doctor.analysis.kernels import kernel_table
+from tb_gpu_doctor.analysis.occupancy import theoretical_occupancy
+from tb_gpu_doctor.analysis.results import KernelRow, KernelTable, Window
+from tb_gpu_doctor.traces.columns import (
+    CopyKind,
+    Device,
+    EventClass,
+    StringTable,
+    Trace,
+    device_events,
+    host_events,
+)
+from tests.stock_profiler import MAX_ROWS, StockKernel, kernel_stats
+
+STRINGS = [
+    "ampere_sgemm_128x64_nn",
+    "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
+    "loop_add_fusion",
+    "ampere_sgemm_128x64_nn",  # interned twice: one kernel all the same
+    "",
+    "regs:64 static_shared:0 dynamic_shared:0 grid:108,1,1 block:256,1,1 occ_pct:25",
+    "regs:32 shm:49152 grid:4,2,1 block:128,1,1",
+    " grid:4,1,1 block:64,1,1 private_mem:0 group_mem:0 occ_pct:40",
+    "regs:900 shm:0 grid:1,1,1 block:1025,1,1",
+    "a/MatMul:MatMul",
+    "b/MatMul:MatMul",
+    "dot.1",
+    "XlaModule:",
+]
+NAMES, DETAILS, OPS = [0, 1, 2, 3, 4], [-1, 4, 5, 6, 7, 8], [-1, 4, 9, 10, 12]
+DEVICES = (
+    Device(0, "host", 0, sm_count=108, compute_capability=(8, 0), vendor="Nvidia"),
+    Device(1, "host", 1, sm_count=304, compute_capability=(9, 4), vendor="AMD"),
+    Device(2, "host", 2),
+)
+
+
+def make_trace(rows: list[dict[str, float]], devices: tuple[Device, ...] = DEVICES) -> Trace:
+    columns = {key: np.array([row[key] for row in rows]) for key in (rows[0] if rows else {})}
+    return Trace(
+        path="",
+        host="host",
+        format="xplane",
+        strings=StringTable.of(STRINGS),
+        devices=devices,
+        streams=(),
+        device_events=device_events(len(rows), **columns),
+        threads=(),
+        host_events=host_events(0),
+    )
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> Trace:
+    event = st.fixed_dictionaries({
+        "device": st.integers(0, 2),
+        "start": st.integers(0, 1000),
+        "duration": st.integers(0, 200) | st.sampled_from([1 << 53, 1 << 61]),
+        "name": st.sampled_from(NAMES),
+        "details": st.sampled_from(DETAILS),
+        "op": st.sampled_from(OPS),
+        "hlo_op": st.sampled_from([-1, 11]),
+        "klass": st.sampled_from(list(EventClass)),
+        "copy_kind": st.sampled_from([CopyKind.NONE, CopyKind.NONE, CopyKind.P2P, CopyKind.H2D]),
+        "occupancy_pct": st.sampled_from([float("nan"), 12.5, 50.0]),
+    })  # fmt: skip
+    return make_trace(draw(st.lists(event, max_size=30)))
+
+
+def brute_force(trace: Trace, window: Window | None) -> dict[tuple[int, str, str], dict[str, object]]:
+    """One pass over the events, one dictionary entry a kernel."""
+    events, strings = trace.device_events, trace.strings
+    groups: dict[tuple[int, str, str], list[int]] = defaultdict(list)
+    for i in range(len(events)):
+        if events.klass[i] in (EventClass.COMPUTE, EventClass.COMMUNICATION) and events.copy_kind[i] == CopyKind.NONE:
+            groups[int(events.device[i]), strings[events.name[i]], strings[events.details[i]]].append(i)
+    expected: dict[tuple[int, str, str], dict[str, object]] = {}
+    for key, rows in groups.items():
+        spans = [(int(events.start[i]), int(events.start[i]) + int(events.duration[i])) for i in rows]
+        ops = Counter(strings[events.op[i]].replace("XlaModule:", "") or strings[events.hlo_op[i]] for i in rows)
+        del ops[""]
+        best = max(ops.values(), default=0)
+        recorded = [float(events.occupancy_pct[i]) for i in rows if events.occupancy_pct[i] > 0]
+        expected[key] = {
+            "calls": len(rows),
+            "total_ps": sum(end - start for start, end in spans),
+            "min_ps": min(end - start for start, end in spans),
+            "max_ps": max(end - start for start, end in spans),
+            "in_window_ps": sum(
+                end - start if window is None else max(0, min(end, window.end) - max(start, window.start))
+                for start, end in spans
+            ),
+            "ops": {op for op, count in ops.items() if count == best} or {""},
+            "communicates": sum(events.klass[i] == EventClass.COMMUNICATION for i in rows) * 2 > len(rows),
+            "recorded": max(recorded, default=None),
+        }
+    return expected
+
+
+@given(trace=traces(), window=st.none() | st.builds(Window, st.integers(0, 600), st.integers(600, 1300)))
+def test_against_loops(trace: Trace, window: Window | None) -> None:
+    table = kernel_table(trace, window)
+    expected = brute_force(trace, window)
+    totals: Counter[int] = Counter()
+    for (device, _, _), numbers in expected.items():
+        totals[device] += numbers["total_ps"]
+
+    assert len(table.rows) == len(expected)
+    assert list(table.rows) == sorted(table.rows, key=lambda row: -row.total_ps)
+    left = dict(expected)
+    for row in table.rows:
+        # Several details may read the same (unknown), so find the group by its numbers.
+        key = next(
+            key
+            for key, numbers in left.items()
+            if key[:2] == (row.device, row.name)
+            and all(numbers[k] == getattr(row, k) for k in ("calls", "total_ps", "min_ps", "max_ps", "in_window_ps"))
+            and parse_kernel_details(key[2].encode()).grid == row.grid
+            and row.op in numbers["ops"]
+            and occupancy_of(trace, key, numbers) == row.occupancy
+        )
+        numbers = left.pop(key)
+        details = parse_kernel_details(key[2].encode())
+        assert row.share == (row.total_ps / totals[row.device] if totals[row.device] else 0.0)
+        assert (row.registers, row.block) == (details.registers, details.block)
+        assert row.static_shared_bytes == details.static_shared_bytes
+        assert row.dynamic_shared_bytes == details.dynamic_shared_bytes
+        assert row.family == ("communication" if numbers["communicates"] else kernel_family(row.name, row.op))
+        assert row.persistent == is_persistent(row.name)
+    assert not left
+    check_weighted_occupancy(table, len(trace.devices))
+
+
+def occupancy_of(trace: Trace, key: tuple[int, str, str], numbers: dict[str, object]) -> float | None:
+    device, details = trace.devices[key[0]], parse_kernel_details(key[2].encode())
+    if device.is_nvidia:
+        computed = theoretical_occupancy(
+            device.compute_capability, details.registers, details.shared_bytes, details.block_threads
+        )
+        if computed is not None:
+            return computed.value
+    recorded = numbers["recorded"] or details.occ_pct
+    return None if recorded is None else recorded / 100
+
+
+def check_weighted_occupancy(table: KernelTable, devices: int) -> None:
+    for device in range(devices):
+        rows = [row for row in table.rows if row.device == device and row.family != "communication"]
+        everything = sum(row.total_ps for row in rows)
+        known = [(row.occupancy, row.total_ps) for row in rows if row.occupancy is not None]
+        time = sum(weight for _, weight in known)
+        assert table.occupancy_coverage[device] == (time / everything if everything else 0.0)
+        if time:
+            assert table.occupancy[device] == pytest.approx(sum(value * weight for value, weight in known) / time)
+        else:
+            assert table.occupancy[device] is None
+
+
+def one_kernel(device: Device, details: int, **columns: float) -> KernelRow:
+    event = {"device": 0, "start": 0, "duration": 10, "name": 0, "details": details, **columns}
+    return kernel_table(make_trace([event], (device,)), None).rows[0]
+
+
+def test_our_own_arithmetic_comes_before_the_recorded_occupancy() -> None:
+    row = one_kernel(DEVICES[0], 5, occupancy_pct=99.0)
+    assert (row.occupancy, row.limiter) == (0.5, "registers")
+    assert row.waves == 108 / (108 * 4)
+    assert row.sm_share == 1.0
+
+
+def test_few_blocks_fill_few_sms() -> None:
+    row = one_kernel(DEVICES[0], 6)
+    assert (row.static_shared_bytes, row.dynamic_shared_bytes) == (49152, None)
+    assert (row.sm_share, row.waves) == (8 / 108, 8 / (108 * 3))
+    assert (row.occupancy, row.limiter) == (3 * 4 / 64, "shared_memory")
+
+
+def test_amd_is_never_put_through_cuda_s_tables() -> None:
+    amd = Device(0, "host", 0, vendor="AMD", sm_count=304, compute_capability=(9, 0))
+    row = one_kernel(amd, 5, occupancy_pct=float("nan"))
+    assert (row.occupancy, row.limiter, row.waves) == (0.25, None, None)  # as recorded in the details
+    assert row.sm_share == 108 / 304
+
+
+def test_unknown_capability_gives_the_recorded_value_or_none() -> None:
+    assert one_kernel(Device(0, "host", 0, sm_count=0), 6).occupancy is None
+    assert one_kernel(Device(0, "host", 0, sm_count=0), 6).sm_share is None
+    assert one_kernel(Device(0, "host", 0, compute_capability=(3, 5)), 6, occupancy_pct=75.0).occupancy == 0.75
+
+
+def test_garbage_details_leave_the_row_without_launch_facts() -> None:
+    row = one_kernel(DEVICES[0], 8)
+    assert (row.registers, row.grid, row.block, row.occupancy, row.waves, row.sm_share) == (None,) * 6
+    assert row.calls == 1
+
+
+def test_no_events() -> None:
+    table = kernel_table(make_trace([]), None)
+    assert table.rows == ()
+    assert table.occupancy == (None, None, None)
+    assert table.occupancy_coverage == (0.0, 0.0, 0.0)
+
+
+# -- Names ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "family", "persistent"),
+    [
+        ("ampere_sgemm_128x64_nn", "matmul", False),
+        ("volta_fp16_s884gemm_fp16_128x64_ldg8_f2f_tn", "matmul", False),
+        ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas", "matmul", True),  # noqa: E501
+        ("cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2_tn_align8", "matmul", False),
+        ("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_TNT", "matmul", True),
+        ("nvjet_sm100_tst_128x256_64x6_2x1_2cta_v_bz_TNT", "matmul", True),
+        ("Cijk_Ailk_Bljk_BBS_BH_MT256x128x64_MI16x16x16x1_SN_1LDSB0.kd", "matmul", False),
+        ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x256x64_SK3_SKXCCM8", "matmul", True),
+        ("gemm_fusion_dot_general_1.kd", "matmul", False),
+        ("triton_gemm_dot_12", "matmul", False),
+        ("matmul_kernel_persistent", "matmul", True),
+        ("void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<MainloopSm90TmaGmmaWarpSpecialized, cutlass::gemm::PersistentScheduler>>", "matmul", True),  # noqa: E501
+        ("void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false>", "matmul", False),
+        ("void cublasLt::splitKreduce_kernel<32, 16, int, float, float>", "matmul", False),
+        ("turing_h1688cudnn_256x64_ldg8_relu_exp_small_nhwc_tn_v1", "convolution", False),
+        ("volta_scudnn_128x64_relu_interior_nn_v1", "convolution", False),
+        ("ampere_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1", "convolution", False),
+        ("void implicit_convolve_sgemm<float, float, 1024, 5, 5, 3, 3, 3, 1, true, false, true>", "convolution", False),
+        ("sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16", "convolution", False),  # noqa: E501
+        ("void cutlass__5x_cudnn::Kernel<cutlass_tensorop_s16816fprop_optimized_f16_128x128_64x3_nhwc_align8>", "convolution", False),  # noqa: E501
+        ("void cudnn::cnn::wgrad2d_grouped_direct_kernel<__half, __half, float>", "convolution", False),
+        ("void cudnn::detail::dgrad_engine<float, 128, 6, 8, 3, 3, 5, true>", "convolution", False),
+        ("miopenSp3AsmConv_v30_3_1_gfx94x_fp16_stride1", "convolution", False),
+        ("Im3d2Col.kd", "convolution", False),
+        ("void tensorflow::functor::DepthwiseConv2dGPUKernelNHWCSmall<float>", "convolution", False),
+        ("fmha_v2_flash_attention_bf16_64_128_S_q_kv_128_sm90_kernel", "attention", False),
+        ("void flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>", "attention", False),
+        ("void cutlass::device_kernel<flash::FlashAttnFwdSm90<flash::DynamicPersistentTileScheduler>>", "attention", True),  # noqa: E501
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128", "attention", False),
+        ("void ck_tile::kentry<ck_tile::gfx950_t, 2, ck_tile::FmhaBwdConvertQGradKernel<int>>", "attention", False),
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "communication", True),
+        ("NCCLKernel_AllGather_RING_LL_Sum_int8_t", "communication", True),
+        ("void vllm::cross_device_reduce_2stage<__nv_bfloat16, 8>", "communication", True),
+        ("__amd_rocclr_copyBuffer.kd", "other", False),
+        ("__amd_rocclr_fillBufferAligned.kd", "other", False),
+        ("loop_convert_fusion", "other", False),
+        ("wrapped_convert.kd", "other", False),
+        ("input_reduce_fusion_1", "other", False),
+        ("triton_poi_fused__to_copy_convolution_relu_0", "other", False),
+        ("triton_per_fused_native_layer_norm_3", "other", False),
+        ("triton_tem_fused_addmm_4", "matmul", False),
+        ("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, 512, true, 1>", "other", False),
+        ("void Eigen::internal::EigenMetaKernel<Eigen::TensorEvaluator<Eigen::TensorConversionOp<float>>>", "other", False),  # noqa: E501
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>", "other", False),
+        ("", "other", False),
+    ],
+)  # fmt: skip
+def test_names(name: str, family: str, persistent: bool) -> None:
+    assert kernel_family(name) == family
+    assert is_persistent(name) is persistent
+
+
+def test_the_op_speaks_for_a_mute_name_only() -> None:
+    assert kernel_family("Kernel2", "model/dense/MatMul:MatMul") == "matmul"
+    assert kernel_family("Kernel2", "aten::convolution") == "convolution"
+    assert kernel_family("Kernel2", "model/Relu:Relu") == "other"
+    assert kernel_family("input_transpose_fusion", "conv/Conv2D:Conv2D") == "other"
+    assert kernel_family("void SwapDimension1And2InTensor3<int>", "conv/Conv2D:Conv2D") == "other"
+    assert kernel_family("fmha_kernel", "x/MatMul:MatMul") == "attention"
+
+
+@pytest.mark.parametrize("part", ["cijk_", "miopen", "warpspecialized", "triton_tem_fused", "nccl", "conv", "\n", "é"])
+def test_long_names_are_quick(part: str) -> None:
+    assert kernel_family(part * (100_000 // len(part)), part * 1000) in {
+        "matmul",
+        "other",
+        "convolution",
+        "communication",
+    }
+
+
+# -- The stock Profiler -----------------------------------------------------------------
+
+
+def profiles() -> list[Path]:
+    repository = Path(__file__).parents[2]
+    roots = (repository / "demo_logs", repository.parent / "shared" / "traces")
+    return [path for root in roots for path in sorted(root.glob("**/plugins/profile/*/*.xplane.pb"))]
+
+
+def ours_by_shape(trace: Trace) -> dict[tuple[object, ...], list[KernelRow]]:
+    shapes = defaultdict(list)
+    for row in kernel_table(trace, None).rows:
+        shapes[row.name, row.registers or 0, row.grid, row.block].append(row)
+    return shapes
+
+
+def stock_by_shape(path: Path) -> dict[tuple[object, ...], list[StockKernel]]:
+    shapes = defaultdict(list)
+    for row in kernel_stats(path):
+        registers = row.registers if row.registers <= 255 else 0
+        shapes[row.name, registers, row.grid, row.block].append(row)
+    return shapes
+
+
+@pytest.mark.parametrize("path", profiles(), ids=lambda path: f"{path.parents[3].name}-{path.name.split('.')[0]}")
+def test_against_the_stock_profiler(path: Path) -> None:
+    """Calls and times per kernel and launch shape, over all GPUs of a file.
+
+    Where the two differ on purpose:
+
+    - the stock Profiler merges all GPUs of a file, so ours are summed over them;
+    - it keeps the 1,000 longest kernels;
+    - it cuts each duration to whole nanoseconds: one event may differ by one;
+    - it shows the registers as recorded, garbage included (2,191,500,840); ours are unknown then;
+    - its shared memory leaves out ``shm`` (TF 2.3/2.4) and ``group_mem`` (ROCm);
+    - it splits a kernel by its op, we name the most frequent one;
+    - kernels without launch details (CUDA graphs recorded as one event) are missing there.
+    """
+    xplane = pytest.importorskip("tb_gpu_doctor.traces.xplane")
+    trace = xplane.read_xplane(path)
+    ours, stock = ours_by_shape(trace), stock_by_shape(path)
+    complete = sum(map(len, stock.values())) < MAX_ROWS
+    for shape, rows in stock.items():
+        assert shape in ours, shape
+        mine = ours[shape]
+        calls = sum(row.calls for row in rows)
+        if complete:
+            assert sum(row.calls for row in mine) == calls
+            assert sum(row.total_ps for row in mine) / 1e6 == pytest.approx(
+                sum(row.total_us for row in rows), abs=0.001 * (calls + len(rows))
+            )
+            assert min(row.min_ps for row in mine) / 1e6 == pytest.approx(min(row.min_us for row in rows), abs=0.002)
+        assert max(row.max_ps for row in mine) / 1e6 == pytest.approx(max(row.max_us for row in rows), abs=0.002)
+        check_occupancy(trace, mine, rows)
+    if complete:
+        assert all(shape in stock for shape, rows in ours.items() if rows[0].grid is not None)
+
+
+def check_occupancy(trace: Trace, mine: list[KernelRow], stock: list[StockKernel]) -> None:
+    """Where the recording knows an occupancy, ours is the same up to its rounding."""
+    recorded = {row.occupancy_pct for row in stock} - {0.0}
+    for row in mine:
+        if recorded and trace.devices[row.device].is_nvidia:
+            assert row.occupancy is not None
+            assert min(abs(100 * row.occupancy - pct) for pct in recorded) <= 1.0
+
+
+def test_plausible_occupancy_of_a_real_v100_run(shared_traces: Path) -> None:
+    xplane = pytest.importorskip("tb_gpu_doctor.traces.xplane")
+    (path,) = shared_traces.glob("tf_bert_8gpu/plugins/profile/*/*.xplane.pb")
+    trace = xplane.read_xplane(path)
+    table = kernel_table(trace, None)
+    busy = {row.device for row in table.rows}
+    assert {trace.devices[device].id for device in busy} == {4, 6}
+    for device in busy:
+        # Blocks of 1,024 threads: two fill a V100's SM with up to 32 registers, one fits with 33 to 64.
+        rows = [row for row in table.rows if row.device == device]
+        assert sum(row.calls for row in rows) == 665
+        assert all(row.occupancy == (1.0 if row.registers <= 32 else 0.5) for row in rows if row.registers)
+        assert {row.limiter for row in rows if row.occupancy == 0.5} == {"registers"}
+        assert table.occupancy_coverage[device] == 1.0
+        philox = sum(row.total_ps for row in rows if row.registers == 38) / sum(row.total_ps for row in rows)
+        assert table.occupancy[device] == pytest.approx(1 - philox / 2)
+        assert sum(row.share for row in rows) == pytest.approx(1.0)
