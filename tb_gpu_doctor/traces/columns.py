@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -232,8 +233,11 @@ _DTYPES: dict[str, type[np.generic]] = {
 }  # fmt: skip
 
 
-def _columns(kind: type, count: int, given: dict[str, Sequence[int] | NDArray[np.generic]]) -> dict[str, NDArray]:
-    columns: dict[str, NDArray] = {}
+Given = dict[str, Sequence[int] | NDArray[Any]]
+
+
+def _columns(kind: type, count: int, given: Given) -> dict[str, NDArray[Any]]:
+    columns: dict[str, NDArray[Any]] = {}
     for spec in fields(kind):
         dtype = _DTYPES.get(spec.name, np.int64)
         if spec.name in given:
@@ -247,18 +251,44 @@ def _columns(kind: type, count: int, given: dict[str, Sequence[int] | NDArray[np
     return columns
 
 
-def device_events(count: int, **given: Sequence[int] | NDArray[np.generic]) -> DeviceEvents:
+def row_order(group: NDArray[np.integer[Any]], start: Int64, duration: Int64) -> Int64 | None:
+    """The order by (group, start, longest first), None when the rows already are in it.
+
+    Streams and threads are recorded nearly in order, so ties are the exception: sorting by start
+    is cheap (long runs), and only rows that share a start are sorted again by duration.
+    """
+    same = group[1:] == group[:-1]
+    rising = (group[1:] > group[:-1]) | (
+        same & ((start[1:] > start[:-1]) | ((start[1:] == start[:-1]) & (duration[1:] <= duration[:-1])))
+    )
+    if rising.all():
+        return None
+    order = np.argsort(start, kind="stable")
+    if not (group[1:] >= group[:-1]).all() or not same.all():
+        order = order[np.argsort(group[order], kind="stable")]
+    sorted_group, sorted_start = group[order], start[order]
+    tie = (sorted_group[1:] == sorted_group[:-1]) & (sorted_start[1:] == sorted_start[:-1])
+    if tie.any():
+        tied = np.zeros(len(order), np.bool_)
+        tied[1:] |= tie
+        tied[:-1] |= tie
+        rows = order[tied]
+        order[tied] = rows[np.lexsort((-duration[rows], start[rows], group[rows]))]
+    return np.asarray(order, dtype=np.int64)
+
+
+def device_events(count: int, **given: Sequence[int] | NDArray[Any]) -> DeviceEvents:
     """Device columns from the given ones (unsorted), the rest "not recorded"; sorts them."""
     columns = _columns(DeviceEvents, count, given)
-    order = np.lexsort((-columns["duration"], columns["start"], columns["device"]))
-    return DeviceEvents(**{name: column[order] for name, column in columns.items()})
+    order = row_order(columns["device"], columns["start"], columns["duration"])
+    return DeviceEvents(**(columns if order is None else {name: column[order] for name, column in columns.items()}))
 
 
-def host_events(count: int, **given: Sequence[int] | NDArray[np.generic]) -> HostEvents:
+def host_events(count: int, **given: Sequence[int] | NDArray[Any]) -> HostEvents:
     """Host columns from the given ones (unsorted), the rest "not recorded"; sorts them."""
     columns = _columns(HostEvents, count, given)
-    order = np.lexsort((-columns["duration"], columns["start"], columns["thread"]))
-    return HostEvents(**{name: column[order] for name, column in columns.items()})
+    order = row_order(columns["thread"], columns["start"], columns["duration"])
+    return HostEvents(**(columns if order is None else {name: column[order] for name, column in columns.items()}))
 
 
 @dataclass(frozen=True)

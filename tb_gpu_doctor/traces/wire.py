@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from importlib import import_module
 from types import ModuleType
 
 import numpy as np
@@ -61,6 +62,10 @@ SLOTS: tuple[tuple[str, SlotKind], ...] = (
     ("memcpy_details", SlotKind.STR),
     ("Memset_details", SlotKind.STR),
     ("memset_details", SlotKind.STR),
+    ("memalloc_details", SlotKind.STR),
+    ("MemFree_details", SlotKind.STR),
+    ("memfree_details", SlotKind.STR),
+    ("MemoryResidency_details", SlotKind.STR),
     ("tf_op", SlotKind.STR),
     ("level 0", SlotKind.STR),
     ("name", SlotKind.STR),
@@ -129,10 +134,9 @@ def memory_limit(size_bytes: int) -> int:
 def compiled() -> ModuleType | None:
     """The compiled decoder, None where it was not built."""
     try:
-        from tb_gpu_doctor.traces import _wire
+        return import_module("tb_gpu_doctor.traces._wire")
     except ImportError:
         return None
-    return _wire  # type: ignore[no-any-return]
 
 
 def decode_plane_compiled(module: ModuleType, data: bytes) -> RawPlane:

@@ -259,9 +259,7 @@ class _Decoder:
         if len(odd):
             again = np.isin(rows, rows[odd])
             order = np.flatnonzero(again)
-            for row, start, end in zip(
-                rows[order].tolist(), starts[order].tolist(), ends[order].tolist(), strict=True
-            ):
+            for row, start, end in zip(rows[order].tolist(), starts[order].tolist(), ends[order].tolist(), strict=True):
                 self._set_stat(row, *_read_stat(self.data, start, end))
 
     def _set_slot(

@@ -1,0 +1,445 @@
+"""Decode an XPlane file, old or new, by TensorFlow or JAX, into a `Trace`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tb_gpu_doctor.traces import classify
+from tb_gpu_doctor.traces.columns import (
+    CopyKind,
+    Device,
+    DeviceEvents,
+    EventClass,
+    HostEvents,
+    HostThread,
+    Int64,
+    Stream,
+    StringTable,
+    Trace,
+    device_events,
+    host_events,
+)
+from tb_gpu_doctor.traces.errors import Note, TraceError
+from tb_gpu_doctor.traces.sessions import XPLANE_SUFFIX
+from tb_gpu_doctor.traces.wire import RawPlane, decode_plane
+from tb_gpu_doctor.traces.xspace import walk
+
+_GPU_PLANE = re.compile(r"^/device:GPU:(\d{1,9})(?:\s|$)")
+_ENVIRONMENT_PLANE = "Task Environment"
+# Host planes without events of threads.
+_NOT_THREADS = ("/host:metadata", "/host:__ScopeRangeCallStack__")
+# Longer than any profile: CUPTI's overflown clocks give such times.
+MAX_TIME_PS = 7 * 24 * 3600 * 10**12
+# Files are normalised to the session's start. One that is not starts later than this.
+_NORMALISED_NS = 24 * 3600 * 10**9
+_MAX_NS = 4 * 10**15  # the sum of two such times, in picoseconds, still fits in an int64
+_MEMORY_STATS = ("memalloc_details", "MemFree_details", "memfree_details", "MemoryResidency_details")
+_MEMSET_STATS = ("Memset_details", "memset_details")
+
+
+def read_xplane(path: str, host: str | None = None, progress: Callable[[float], None] | None = None) -> Trace:
+    """Decode one ``*.xplane.pb`` file.
+
+    Args:
+        path: the file.
+        host: its host name; by default the file's name without the suffix.
+        progress: called with the share of the file that is decoded, 0..1.
+
+    Raises:
+        TraceError: see `tb_gpu_doctor.traces.xspace.walk`; also ``malformed`` (params: plane, offset)
+            and ``too_many_events``.
+    """
+    builder = _Builder(path, host if host is not None else _host_of(path))
+    size = max(os.path.getsize(path), 1) if os.path.exists(path) else 1
+    seen_any = False
+    for item in walk(path):
+        seen_any = True
+        if item.kind == "plane":
+            try:
+                builder.add_plane(decode_plane(item.data))
+            except TraceError as error:
+                if not builder.plane_count and error.code == "malformed":
+                    raise TraceError("not_xplane", path) from None
+                raise TraceError(error.code, path, **{**error.params, "file_offset": item.offset}) from None
+        else:
+            builder.add_text(item.kind, item.data.decode("utf-8", "replace"))
+        if progress is not None:
+            progress(min((item.offset + len(item.data)) / size, 1.0))
+    if not seen_any or not builder.looks_like_xspace():
+        raise TraceError("not_xplane", path)
+    return builder.trace()
+
+
+def _host_of(path: str) -> str:
+    name = os.path.basename(path)
+    return name[: -len(XPLANE_SUFFIX)] if name.endswith(XPLANE_SUFFIX) else name
+
+
+@dataclass
+class _Strings:
+    """One table for all planes of a file."""
+
+    ids: dict[bytes, int] = field(default_factory=dict)
+
+    def merge(self, table: StringTable) -> NDArray[np.int32]:
+        """Ids of a plane's strings in the file's table; the last element maps -1 to -1."""
+        ids, blob = self.ids, table.blob
+        offsets = table.offsets.tolist()
+        out = np.empty(len(offsets), np.int32)
+        out[:-1] = [ids.setdefault(blob[a:b], len(ids)) for a, b in zip(offsets, offsets[1:], strict=False)]
+        out[-1] = -1
+        return out
+
+
+class _Builder:
+    """Collects planes and becomes a `Trace`."""
+
+    def __init__(self, path: str, host: str) -> None:
+        self.path, self.host = path, host
+        self.strings = _Strings()
+        self.devices: list[Device] = []
+        self.device_index: dict[int, int] = {}
+        self.streams: list[Stream] = []
+        self.stream_index: dict[tuple[int, int], int] = {}
+        self.threads: list[HostThread] = []
+        self.thread_index: dict[tuple[bytes, int], int] = {}
+        self.device_parts: list[dict[str, Any]] = []
+        self.host_parts: list[dict[str, Any]] = []
+        self.texts: dict[str, list[str]] = {"error": [], "warning": [], "hostname": []}
+        self.start_unix_ns: int | None = None
+        self.stop_unix_ns: int | None = None
+        self.base_ns: int | None = None
+        self.implausible = self.negative = 0
+        self.plane_count = self.named_planes = 0
+
+    def add_text(self, kind: str, text: str) -> None:
+        self.texts[kind].append(text)
+
+    def looks_like_xspace(self) -> bool:
+        """Unknown fields make protobuf accept nearly any text: ask for a named plane or a known text."""
+        return self.named_planes > 0 or (self.plane_count == 0 and any(self.texts.values()))
+
+    def add_plane(self, plane: RawPlane) -> None:
+        self.plane_count += 1
+        name = plane.name.decode("utf-8", "replace")
+        self.named_planes += bool(name)
+        gpu = _GPU_PLANE.match(name)
+        if gpu:
+            self._add_device(plane, int(gpu.group(1)))
+        elif name == _ENVIRONMENT_PLANE:
+            for stat, value in plane.stats:
+                if stat == b"profile_start_time" and isinstance(value, int) and value > 0:
+                    self.start_unix_ns = value
+                elif stat == b"profile_stop_time" and isinstance(value, int) and value > 0:
+                    self.stop_unix_ns = value
+        elif name.startswith("/host:") and not name.startswith(_NOT_THREADS):
+            self._add_host(plane)
+
+    # -- devices ---------------------------------------------------------------------------
+
+    def _add_device(self, plane: RawPlane, ident: int) -> None:
+        stats = {stat.decode("utf-8", "replace"): value for stat, value in plane.stats}
+        if ident not in self.device_index:
+            self.device_index[ident] = len(self.devices)
+            self.devices.append(_device(len(self.devices), self.host, ident, stats))
+        device = self.device_index[ident]
+        stream_of_line = np.full(len(plane.line_id) + 1, -1, np.int32)
+        for line, (line_id, raw_name) in enumerate(zip(plane.line_id.tolist(), plane.line_name, strict=True)):
+            name = raw_name[:1024].decode("utf-8", "replace")
+            if classify.is_work_stream(name, line_id) and plane.line_events[line]:
+                stream_of_line[line] = self._stream(device, line_id, name)
+        keep = stream_of_line[plane.line] >= 0
+        for stat in _MEMORY_STATS:
+            column = plane.slot(stat)
+            if column is not None:
+                keep &= column < 0
+        rows, start, duration = self._times(plane, keep)
+        if not len(rows):
+            return
+        ids = self.strings.merge(plane.strings)
+        part = {
+            "device": np.full(len(rows), device, np.int32),
+            "stream": stream_of_line[plane.line[rows]],
+            "start": start,
+            "duration": duration,
+            "name": ids[plane.event_name[rows]],
+            **_columns(plane, rows, ids, _DEVICE_SLOTS),
+            "op": _op(plane, rows, ids),
+        }
+        occupancy = plane.slot("theoretical_occupancy_pct")
+        if occupancy is not None:
+            values = occupancy[rows]
+            # 0 means that it could not be computed
+            part["occupancy_pct"] = np.where((values > 0) & (values <= 100), values, np.nan)
+        _classify(plane, rows, part)
+        self.device_parts.append(part)
+
+    def _stream(self, device: int, line_id: int, name: str) -> int:
+        key = (device, line_id)
+        if key not in self.stream_index:
+            self.stream_index[key] = len(self.streams)
+            self.streams.append(Stream(len(self.streams), device, line_id, name))
+        return self.stream_index[key]
+
+    # -- host ------------------------------------------------------------------------------
+
+    def _add_host(self, plane: RawPlane) -> None:
+        thread_of_line = np.full(len(plane.line_id) + 1, -1, np.int32)
+        for line, line_id in enumerate(plane.line_id.tolist()):
+            if not plane.line_events[line]:
+                continue
+            key = (plane.name, line_id)
+            if key not in self.thread_index:
+                name = (plane.line_display_name[line] or plane.line_name[line])[:1024].decode("utf-8", "replace")
+                self.thread_index[key] = len(self.threads)
+                self.threads.append(HostThread(len(self.threads), line_id, name))
+            thread_of_line[line] = self.thread_index[key]
+        rows, start, duration = self._times(plane, thread_of_line[plane.line] >= 0)
+        if not len(rows):
+            return
+        ids = self.strings.merge(plane.strings)
+        part = {
+            "thread": thread_of_line[plane.line[rows]],
+            "start": start,
+            "duration": duration,
+            "name": ids[plane.event_name[rows]],
+            **_columns(plane, rows, ids, _HOST_SLOTS),
+            "op": _op(plane, rows, ids),
+        }
+        self.host_parts.append(part)
+
+    # -- times -----------------------------------------------------------------------------
+
+    def _times(self, plane: RawPlane, keep: NDArray[np.bool_]) -> tuple[Int64, Int64, Int64]:
+        """Rows with plausible times among ``keep``, and their start and duration."""
+        keep = keep & (plane.has_start != 0)
+        if self.base_ns is None and keep.any():
+            first = int(plane.line_timestamp_ns[plane.line[np.argmax(keep)]])
+            self.base_ns = first if abs(first) > _NORMALISED_NS else 0
+        # Python integers first: a hostile timestamp must not wrap around
+        shifts = [int(stamp) - (self.base_ns or 0) for stamp in plane.line_timestamp_ns.tolist()]
+        fits = np.array([abs(shift) <= _MAX_NS for shift in shifts], np.bool_)
+        line_start = np.array([shift * 1000 if abs(shift) <= _MAX_NS else 0 for shift in shifts], np.int64)
+        good = (plane.offset >= -_MAX_NS * 1000) & (plane.offset <= _MAX_NS * 1000)
+        start = np.where(good, plane.offset, 0)
+        if len(start):
+            good &= fits[plane.line]
+            start += line_start[plane.line]
+        good &= (start >= -MAX_TIME_PS) & (start <= MAX_TIME_PS) & (plane.duration <= MAX_TIME_PS)
+        negative = plane.duration < 0
+        self.implausible += int(np.count_nonzero(keep & ~good & ~negative))
+        self.negative += int(np.count_nonzero(keep & negative))
+        rows = np.flatnonzero(keep & good & ~negative)
+        return rows, start[rows], plane.duration[rows]
+
+    # -- the end ---------------------------------------------------------------------------
+
+    def trace(self) -> Trace:
+        """The trace of everything that was added."""
+        self._order_devices()
+        notes = []
+        if self.implausible:
+            notes.append(Note("implausible_times", {"count": self.implausible}))
+        if self.negative:
+            notes.append(Note("negative_durations", {"count": self.negative}))
+        recorded = None
+        wall_start = self.start_unix_ns if not self.base_ns else None
+        if self.start_unix_ns and self.stop_unix_ns and not self.base_ns:
+            length = (self.stop_unix_ns - self.start_unix_ns) * 1000
+            recorded = (0, length) if 0 < length <= MAX_TIME_PS else None
+        return Trace(
+            path=self.path,
+            host=self.host,
+            format="xplane",
+            strings=StringTable.of(self.strings.ids),
+            devices=tuple(self.devices),
+            streams=tuple(self.streams),
+            device_events=_joined_device(self.device_parts),
+            threads=tuple(self.threads),
+            host_events=_joined_host(self.host_parts),
+            wall_start_unix_ns=wall_start,
+            recorded=recorded,
+            warnings=tuple(self.texts["warning"]),
+            errors=tuple(self.texts["error"]),
+            notes=tuple(notes),
+        )
+
+    def _order_devices(self) -> None:
+        """Number devices by GPU id, whatever order the planes had."""
+        order = sorted(range(len(self.devices)), key=lambda index: self.devices[index].id)
+        new_index = {old: new for new, old in enumerate(order)}
+        self.devices = [_renumbered(self.devices[old], new) for new, old in enumerate(order)]
+        self.streams = [Stream(s.index, new_index[s.device], s.line_id, s.name) for s in self.streams]
+        for part in self.device_parts:
+            part["device"][:] = new_index[int(part["device"][0])]
+        self.device_parts.sort(key=lambda part: int(part["device"][0]))
+
+
+_DEVICE_SLOTS = {
+    "correlation": "correlation_id",
+    "details": "kernel_details",
+    "hlo_op": "hlo_op",
+    "hlo_module": "hlo_module",
+    "group": "group_id",
+    "graph": "cuda_graph_id",
+}
+_HOST_SLOTS = {
+    "correlation": "correlation_id",
+    "step_num": "step_num",
+    "is_root": "_r",
+    "group": "group_id",
+    "producer_type": "_pt",
+    "producer_id": "_p",
+    "consumer_type": "_ct",
+    "consumer_id": "_c",
+    "graph": "cuda_graph_id",
+}
+
+
+def _columns(
+    plane: RawPlane, rows: Int64, ids: NDArray[np.int32], slots: dict[str, str]
+) -> dict[str, NDArray[np.generic]]:
+    columns = {}
+    for column, slot in slots.items():
+        values = plane.slot(slot)
+        if values is None:
+            continue
+        picked = values[rows]
+        columns[column] = ids[picked] if picked.dtype == np.int32 else picked
+    if "is_root" in columns:
+        columns["is_root"] = (columns["is_root"] == 1).astype(np.int8)
+    return columns
+
+
+def _op(plane: RawPlane, rows: Int64, ids: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Framework op: ``tf_op``, in old files ``level 0``; JAX puts the useful path into ``name``."""
+    op = np.full(len(rows), -1, np.int32)
+    for slot in ("tf_op", "level 0"):
+        values = plane.slot(slot)
+        if values is not None:
+            op = np.where(op < 0, values[rows], op)
+    names = plane.slot("name")
+    if names is not None:
+        xla = np.array([plane.strings.raw(i).startswith(b"XlaModule:") for i in range(len(plane.strings))] + [True])
+        picked = names[rows]
+        op = np.where(xla[op] & (picked >= 0), picked, op)
+    return ids[op]
+
+
+def _classify(plane: RawPlane, rows: Int64, part: dict[str, Any]) -> None:
+    """Set klass, copy_kind, copy_bytes and copy_async; each distinct text is looked at once."""
+    count = len(rows)
+    names = plane.event_name[rows]
+    hlo = _picked(plane, "hlo_op", rows)
+    klass = np.zeros(count, np.uint8)
+    strings = plane.strings
+    pairs, inverse = _distinct(names, hlo)
+    collective = np.array([classify.is_collective(strings[name], strings[op]) for name, op in pairs], np.bool_)
+    klass[collective[inverse]] = EventClass.COMMUNICATION
+    kind = np.zeros(count, np.uint8)
+    size = np.full(count, -1, np.int64)
+    is_async = np.full(count, -1, np.int8)
+    copies = _picked(plane, "memcpy_details", rows)
+    at = np.flatnonzero(copies >= 0)
+    if len(at):
+        pairs, inverse = _distinct(names[at], copies[at])
+        looked = [_copy(strings[name], strings[details]) for name, details in pairs]
+        kind[at] = np.array([k for k, _, _ in looked], np.uint8)[inverse]
+        size[at] = np.array([s for _, s, _ in looked], np.int64)[inverse]
+        is_async[at] = np.array([a for _, _, a in looked], np.int8)[inverse]
+        klass[at] = np.where(kind[at] == CopyKind.P2P, EventClass.COMMUNICATION, EventClass.COPY)
+    for slot in _MEMSET_STATS:
+        sets = _picked(plane, slot, rows)
+        at = np.flatnonzero(sets >= 0)
+        if len(at):
+            texts, inverse = np.unique(sets[at], return_inverse=True)
+            klass[at] = EventClass.MEMSET
+            values = [classify.detail_values(strings[int(t)]) for t in texts.tolist()]
+            size[at] = np.array([classify.detail_int(v, "num_bytes", "size") for v in values], np.int64)[inverse]
+    part.update(klass=klass, copy_kind=kind, copy_bytes=size, copy_async=is_async)
+
+
+def _distinct(first: NDArray[np.int32], second: NDArray[np.int32]) -> tuple[list[tuple[int, int]], Int64]:
+    """The distinct pairs of two id columns (ids from -1 on), and for each row which pair it is."""
+    packed = ((first.astype(np.int64) + 1) << 32) | (second.astype(np.int64) + 1)
+    values, inverse = np.unique(packed, return_inverse=True)
+    return [((value >> 32) - 1, (value & 0xFFFFFFFF) - 1) for value in values.tolist()], inverse
+
+
+def _picked(plane: RawPlane, slot: str, rows: Int64) -> NDArray[np.int32]:
+    values = plane.slot(slot)
+    return np.full(len(rows), -1, np.int32) if values is None else values[rows].astype(np.int32)
+
+
+def _copy(name: str, details: str) -> tuple[int, int, int]:
+    values = classify.detail_values(details)
+    is_async = classify.detail_int(values, "async")
+    return (
+        classify.copy_kind(name, details),
+        classify.detail_int(values, "size"),
+        is_async if is_async in (0, 1) else -1,
+    )
+
+
+def _number(stats: dict[str, Any], name: str, low: int = 1, high: int = 1 << 50) -> int | None:
+    value = stats.get(name)
+    if isinstance(value, float) and value == value and abs(value) < high:
+        value = int(value)
+    return value if isinstance(value, int) and low <= value <= high else None
+
+
+def _text(stats: dict[str, Any], name: str) -> str | None:
+    value = stats.get(name)
+    return value[:256].decode("utf-8", "replace") or None if isinstance(value, bytes) else None
+
+
+def _device(index: int, host: str, ident: int, stats: dict[str, Any]) -> Device:
+    major = _number(stats, "compute_cap_major", 1, 99)
+    minor = _number(stats, "compute_cap_minor", 0, 99)
+    return Device(
+        index=index,
+        host=host,
+        id=ident,
+        name=_text(stats, "gpu_device_name"),
+        vendor=_text(stats, "device_vendor"),
+        sm_count=_number(stats, "core_count", 1, 100_000),
+        clock_khz=_number(stats, "clock_rate", 1, 100_000_000),
+        memory_bandwidth_bytes_per_s=_number(stats, "memory_bandwidth"),
+        memory_size_bytes=_number(stats, "memory_size"),
+        compute_capability=(major, minor) if major is not None and minor is not None else None,
+    )
+
+
+def _renumbered(device: Device, index: int) -> Device:
+    return Device(**{**device.__dict__, "index": index})
+
+
+def _join(parts: list[dict[str, Any]]) -> dict[str, NDArray[np.generic]]:
+    """Columns of all parts; one that some part lacks is filled with its "not recorded". Empties the parts."""
+    counts = [len(part["start"]) for part in parts]
+    columns = {}
+    for name in sorted({name for part in parts for name in part}):
+        pieces = [part.pop(name, None) for part in parts]
+        dtype = next(piece.dtype for piece in pieces if piece is not None)
+        absent = np.nan if np.issubdtype(dtype, np.floating) else -1
+        columns[name] = np.concatenate(
+            [np.full(n, absent, dtype) if piece is None else piece for piece, n in zip(pieces, counts, strict=True)]
+        )
+    return columns
+
+
+def _joined_device(parts: list[dict[str, Any]]) -> DeviceEvents:
+    count = sum(len(part["start"]) for part in parts)
+    return device_events(count, **(_join(parts) if parts else {}))
+
+
+def _joined_host(parts: list[dict[str, Any]]) -> HostEvents:
+    count = sum(len(part["start"]) for part in parts)
+    return host_events(count, **(_join(parts) if parts else {}))
