@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Generator, Iterator
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 PS_PER_NS = 1_000
 PS_PER_US = 1_000_000
@@ -102,13 +102,16 @@ def _steps(process: Process) -> Iterator[int | Signal]:
             return
 
 
-class Queue:
+T = TypeVar("T")
+
+
+class Queue(Generic[T]):
     """A bounded buffer between processes (a tf.data prefetch buffer, a work queue)."""
 
     def __init__(self, simulation: Simulation, capacity: int) -> None:
         self._simulation = simulation
         self._capacity = capacity
-        self._items: list[object] = []
+        self._items: list[T] = []
         self._changed = Signal()
 
     def __len__(self) -> int:
@@ -124,12 +127,12 @@ class Queue:
         """Whether a put has to wait."""
         return len(self._items) >= self._capacity
 
-    def put(self, item: object, by: object | None = None) -> None:
+    def put(self, item: T, by: object | None = None) -> None:
         """Appends; the caller has made sure that there is room."""
         self._items.append(item)
         self._notify(by)
 
-    def get(self, by: object | None = None) -> object:
+    def get(self, by: object | None = None) -> T:
         """Takes the first item; the caller has made sure that there is one."""
         item = self._items.pop(0)
         self._notify(by)

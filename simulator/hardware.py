@@ -45,9 +45,7 @@ def active_blocks(gpu: Gpu, registers: int, shared_bytes: int, block_threads: in
     limits = [gpu.warps_per_sm // warps, gpu.blocks_per_sm]
     if per_warp:
         limits.append(REGISTERS_PER_SM // SUB_PARTITIONS // per_warp * SUB_PARTITIONS // warps)
-    limits.append(
-        gpu.shared_bytes_per_sm // round_up(shared_bytes + RESERVED_SHARED_BYTES, SHARED_GRANULARITY_BYTES)
-    )
+    limits.append(gpu.shared_bytes_per_sm // round_up(shared_bytes + RESERVED_SHARED_BYTES, SHARED_GRANULARITY_BYTES))
     return min(limits)
 
 

@@ -11,9 +11,12 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TypeVar
 
 from simulator.engine import Process, Queue, Signal, Simulation
 from simulator.xplane_writer import Stats, StatValue
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -70,13 +73,13 @@ class HostThread:
         yield signal
         self.ledger.append(Segment(start, self.simulation.now, cause, signal))
 
-    def put(self, queue: Queue, item: object, cause: str | None = None) -> Process:
+    def put(self, queue: Queue[T], item: T, cause: str | None = None) -> Process:
         """Puts into a bounded queue, waiting while it is full."""
         while queue.full:
             yield from self.wait(queue.changed, cause)
         queue.put(item, self)
 
-    def take(self, queue: Queue, cause: str | None = None) -> Generator[int | Signal, None, object]:
+    def take(self, queue: Queue[T], cause: str | None = None) -> Generator[int | Signal, None, T]:
         """Takes from a queue, waiting while it is empty."""
         while not len(queue):
             yield from self.wait(queue.changed, cause)

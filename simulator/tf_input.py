@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from simulator.engine import Process, Queue, Simulation, us
 from simulator.host import HostThread
-from simulator.xplane_writer import Ref, StatValue, Unsigned
+from simulator.xplane_writer import Ref, Stats, StatValue, Unsigned
 
 TF_EXECUTOR = 2  # the profiler's context type of TensorFlow's executor
-_BATCH = "Iterator::Root::Prefetch::Rebatch::Prefetch::BatchV2"
+_REBATCH = "Iterator::Root::Prefetch::Rebatch"
+_BATCH = f"{_REBATCH}::Prefetch::BatchV2"
 NewThread = Callable[[str], HostThread]
 
 
@@ -49,16 +50,25 @@ def identity(simulation: Simulation) -> dict[str, StatValue]:
     return {"id": Unsigned(random_id(simulation))}
 
 
+@dataclass(frozen=True)
+class _MapCall:
+    """One call of the map function; ``producer`` ties it to the thread that asked for it."""
+
+    element: int
+    stats: dict[str, StatValue]
+    producer: int
+
+
 class InputPipeline:
     """Starts the pipeline's threads; replicas take their shard from ``shards``."""
 
     def __init__(self, simulation: Simulation, spec: InputSpec, replicas: int, new_thread: NewThread) -> None:
         self._simulation = simulation
         self._spec = spec
-        self.shards = [Queue(simulation, 1) for _ in range(replicas)]
-        self._calls = Queue(simulation, 1)
-        self._mapped = Queue(simulation, 2 * spec.parallelism)
-        self._batches = Queue(simulation, spec.buffer)
+        self.shards: list[Queue[int]] = [Queue(simulation, 1) for _ in range(replicas)]
+        self._calls: Queue[_MapCall] = Queue(simulation, 1)
+        self._mapped: Queue[int] = Queue(simulation, 2 * spec.parallelism)
+        self._batches: Queue[int] = Queue(simulation, spec.buffer)
         self._element = 1_795_974_834_000_000_000
         for _ in range(spec.ready):
             self._batches.put(self._next_element())
@@ -88,10 +98,10 @@ class InputPipeline:
                 call = identity(simulation)
                 producer = random_id(simulation)
                 with thread.span("InstantiatedCapturedFunction::RunAsync", call):
-                    known = {**call, "_r": 1, "_pt": TF_EXECUTOR, "_p": Unsigned(producer)}
+                    known: Stats = {**call, "_r": 1, "_pt": TF_EXECUTOR, "_p": Unsigned(producer)}
                     with thread.span("FunctionRun", known):
                         yield from thread.spend(us(7), "input")
-                    yield from thread.put(self._calls, (element, call, producer), "input")
+                    yield from thread.put(self._calls, _MapCall(element, call, producer), "input")
 
     def _worker(self, thread: HostThread, index: int) -> Process:
         """A thread of the private pool: runs the map function."""
@@ -99,14 +109,14 @@ class InputPipeline:
         while True:
             while not len(self._calls):
                 yield from thread.wait(self._calls.changed, "input")
-            element, call, producer = self._calls.get(thread)  # type: ignore[misc]
-            known = {**call, "iter_num": 0, "_ct": TF_EXECUTOR, "_c": Unsigned(producer)}
+            call = self._calls.get(thread)
+            known = {**call.stats, "iter_num": 0, "_ct": TF_EXECUTOR, "_c": Unsigned(call.producer)}
             with thread.span("ExecutorState::Process", known):
                 total = simulation.jitter(us(spec.map_us), spec.spread)
                 for op, share in (("DecodeJpeg", 0.62), ("resize/ResizeBilinear", 0.24), ("truediv/RealDiv", 0.14)):
                     with thread.span(f"{op}:{op.split('/')[-1]}"):
                         yield from thread.spend(us(total * share / 1e6), "input")
-            yield from thread.put(self._mapped, element, "input")
+            yield from thread.put(self._mapped, call.element, "input")
 
     def _batcher(self, thread: HostThread) -> Process:
         """The user's prefetch: batches mapped elements into the buffer."""
@@ -118,7 +128,7 @@ class InputPipeline:
                     for _ in range(self._spec.elements):
                         with thread.span(f"{_BATCH}::ParallelMapV2", self._iterator("ParallelMapDatasetV2:1")):
                             element = yield from thread.take(self._mapped, "input")
-                            with thread.span("ParallelMapConsume", {"element_id": _number(element)}):
+                            with thread.span("ParallelMapConsume", {"element_id": element}):
                                 yield from thread.spend(us(2), "input")
                     yield from thread.spend(us(340), "input")
                 self._batches.put(self._next_element(), thread)
@@ -129,18 +139,15 @@ class InputPipeline:
             while any(shard.full for shard in self.shards):
                 full = next(shard for shard in self.shards if shard.full)
                 yield from thread.wait(full.changed, "input")
-            with thread.span("PrefetchProduce", {"element_id": self._next_element()}):
-                with thread.span("Iterator::Root::Prefetch::Rebatch", self._iterator("RebatchDataset:12")):
-                    with thread.span("Iterator::Root::Prefetch::Rebatch::Prefetch", self._iterator("PrefetchDataset:3")):
-                        element = yield from thread.take(self._batches, "input")
-                        with thread.span("PrefetchConsume", {"element_id": _number(element)}):
-                            yield from thread.spend(us(2), "input")
-                    yield from thread.spend(us(110), "input")
+            with (
+                thread.span("PrefetchProduce", {"element_id": self._next_element()}),
+                thread.span(_REBATCH, self._iterator("RebatchDataset:12")),
+            ):
+                with thread.span(f"{_REBATCH}::Prefetch", self._iterator("PrefetchDataset:3")):
+                    element = yield from thread.take(self._batches, "input")
+                    with thread.span("PrefetchConsume", {"element_id": element}):
+                        yield from thread.spend(us(2), "input")
+                yield from thread.spend(us(110), "input")
             for shard in self.shards:
                 shard.put(element, thread)
                 yield from thread.spend(us(4), "input")
-
-
-def _number(element: object) -> int:
-    assert isinstance(element, int)
-    return element

@@ -16,7 +16,7 @@ from simulator.host import HostThread
 from simulator.models import AllReduce, Item
 from simulator.tf_input import TF_EXECUTOR, InputPipeline, InputSpec, identity, random_id
 from simulator.truth import Marker
-from simulator.xplane_writer import Ref, StatValue, Unsigned
+from simulator.xplane_writer import Ref, Stats, StatValue, Unsigned
 
 Plan = Callable[[int], Iterable[Item]]
 COPY_BYTES_PER_US = 22_000  # pageable memory over PCIe 5
@@ -68,7 +68,7 @@ class TfProgram:
         self._losses: dict[tuple[int, int], Work] = {}
         self._python = self._thread("python", numbered=False)
         self._pipeline = InputPipeline(simulation, run.input, len(devices), self._thread)
-        self._inboxes = [Queue(simulation, 4) for _ in devices]
+        self._inboxes: list[Queue[_Call]] = [Queue(simulation, 4) for _ in devices]
         for replica, device in enumerate(devices):
             simulation.spawn(self._executor(replica, device))
         simulation.spawn(self._training())
@@ -86,7 +86,7 @@ class TfProgram:
             start = simulation.now
             with ExitStack() as spans:
                 spans.enter_context(thread.span("train", {"step_num": number, "_r": 1}))
-                known = {"tf_function_call": Ref("notTraced-nonXla"), "tracing_count": 2}
+                known: Stats = {"tf_function_call": Ref("notTraced-nonXla"), "tracing_count": 2}
                 spans.enter_context(thread.span("one_step_on_iterator", known))
                 yield from thread.spend(simulation.jitter(us(260), 0.2), "launch")
                 spans.enter_context(thread.span("TFE_Py_ExecuteCancelable"))
@@ -124,13 +124,12 @@ class TfProgram:
             "D2H": device.stream(18 + 10 * replica, "MemcpyD2H"),
             "communication": device.stream(22 + 10 * replica, "Compute"),
         }
-        requests = Queue(self._simulation, 1)
+        requests: Queue[tuple[_Call, Signal]] = Queue(self._simulation, 1)
         self._simulation.spawn(self._get_next(getter, requests, self._pipeline.shards[replica]))
         inbox = self._inboxes[replica]
         while True:
             call = yield from thread.take(inbox)
-            assert isinstance(call, _Call)
-            process = {**call.stats, "iter_num": 0, "_ct": TF_EXECUTOR, "_c": Unsigned(call.producer)}
+            process: Stats = {**call.stats, "iter_num": 0, "_ct": TF_EXECUTOR, "_c": Unsigned(call.producer)}
             arrived = Signal()
             with thread.span("ExecutorState::Process", process):
                 yield from thread.spend(us(18), "launch")
@@ -140,16 +139,19 @@ class TfProgram:
                 yield from self._launch_step(thread, replica, call.step, streams)
             self._simulation.fire(call.done, thread)
 
-    def _get_next(self, thread: HostThread, requests: Queue, shard: Queue) -> Process:
+    def _get_next(self, thread: HostThread, requests: Queue[tuple[_Call, Signal]], shard: Queue[int]) -> Process:
         while True:
-            call, arrived = yield from thread.take(requests)  # type: ignore[misc]
+            call, arrived = yield from thread.take(requests)
             with thread.span("IteratorGetNextOp::DoCompute", {**call.stats, "iter_num": 0}):
                 yield from thread.spend(us(6), "launch")
-                with thread.span("Iterator::Root", {"name": Ref("device_prefetch"), **identity(self._simulation)}):
-                    with thread.span("Iterator::Root::Prefetch", {"name": Ref("device_prefetch"), "buffer_limit": 1}):
-                        element = yield from thread.take(shard, "input")
-                        with thread.span("PrefetchConsume", {"element_id": element}):
-                            yield from thread.spend(us(3), "launch")
+                name = Ref("device_prefetch")
+                with (
+                    thread.span("Iterator::Root", {"name": name, **identity(self._simulation)}),
+                    thread.span("Iterator::Root::Prefetch", {"name": name, "buffer_limit": 1}),
+                ):
+                    element = yield from thread.take(shard, "input")
+                    with thread.span("PrefetchConsume", {"element_id": element}):
+                        yield from thread.spend(us(3), "launch")
                 yield from thread.spend(us(9), "launch")
             self._simulation.fire(arrived, thread)
 
@@ -193,9 +195,7 @@ class TfProgram:
         with thread.span(kernel.op):
             yield from thread.spend(us(around / 2e6), "launch")
             stats: dict[str, StatValue] = {"context_id": f"$${stream.device.index + 1}", "tf_op": Ref(kernel.op)}
-            work = yield from launch(
-                thread, stream, kernel, step, self._run.launch_us, stats, waits_for, collective
-            )
+            work = yield from launch(thread, stream, kernel, step, self._run.launch_us, stats, waits_for, collective)
         yield from thread.spend(us(around / 2e6), "launch")
         return work
 
