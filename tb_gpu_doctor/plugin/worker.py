@@ -135,8 +135,8 @@ class Worker(Generic[R]):
             if job.error is not None:
                 job.progress = Progress("failed", job.progress.stage, job.progress.progress)
             job.run = _used  # what the analysis captured may go
-            job.finished.set()
             self._trim()
+            job.finished.set()
             del job  # an idle thread must not keep a result that the cache forgot
 
     def _trim(self) -> None:

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from dataclasses import dataclass
+
+import pytest
+
+from tb_gpu_doctor.plugin.worker import MAX_FAILURES, Job, Progress, Report, Worker
+from tb_gpu_doctor.traces.errors import TraceError
+
+WAIT_S = 20
+
+
+@dataclass
+class Sized:
+    size_bytes: int
+    name: str = ""
+
+
+def done(job: Job[Sized]) -> Job[Sized]:
+    assert job.finished.wait(WAIT_S)
+    return job
+
+
+def settled(worker: Worker[Sized], *keys: str) -> dict[str, bool]:
+    """Which keys are still cached, once the worker has nothing left to do."""
+    done(worker.submit("last", "last", lambda report: Sized(0)))
+    return {key: worker.peek(key) is not None for key in keys}
+
+
+def test_twenty_threads_that_ask_at_once_cost_one_analysis():
+    calls, barrier, answers = [], threading.Barrier(20), []
+    release = threading.Event()
+
+    def run(report: Report) -> Sized:
+        calls.append(threading.current_thread())
+        release.wait(WAIT_S)
+        return Sized(1)
+
+    worker: Worker[Sized] = Worker()
+
+    def ask() -> None:
+        barrier.wait(WAIT_S)
+        answers.append(worker.submit("key", "place", run))
+
+    threads = [threading.Thread(target=ask) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_S)
+    release.set()
+    assert len({id(job) for job in answers}) == 1
+    assert done(answers[0]).result == Sized(1)
+    assert len(calls) == 1 and calls[0].daemon
+
+
+def test_progress_never_falls_and_ends_at_one():
+    seen = []
+    worker: Worker[Sized] = Worker()
+
+    def run(report: Report) -> Sized:
+        for stage, fraction in (("reading", 0.1), ("decoding", 0.5), ("analysing", 0.3), ("diagnosing", 7.0)):
+            report(stage, fraction)
+            seen.append(worker.peek("key").progress)
+        return Sized(1)
+
+    job = done(worker.submit("key", "place", run))
+    assert [progress.stage for progress in seen] == ["reading", "decoding", "analysing", "diagnosing"]
+    assert [progress.progress for progress in seen] == [0.1, 0.5, 0.5, 1.0]
+    assert job.progress.to_dict() == {"state": "done", "stage": "diagnosing", "progress": 1.0}
+    assert Progress().to_dict()["state"] == "unknown"
+
+
+def test_failures_are_kept_with_their_reason():
+    calls = []
+
+    def run(report: Report) -> Sized:
+        calls.append(1)
+        report("decoding", 0.4)
+        raise TraceError("truncated", "/logs/a.xplane.pb", offset=12)
+
+    worker: Worker[Sized] = Worker()
+    job = done(worker.submit("key", "place", run))
+    assert worker.submit("key", "place", run) is job
+    assert job.error is not None and job.error.code == "truncated" and job.result is None
+    assert job.progress.to_dict() == {"state": "failed", "stage": "decoding", "progress": 0.4}
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize(("raised", "code"), [(MemoryError(), "out_of_memory"), (ZeroDivisionError(), "internal")])
+def test_a_crash_becomes_an_answer_and_the_worker_lives_on(raised: Exception, code: str):
+    def run(report: Report) -> Sized:
+        raise raised
+
+    worker: Worker[Sized] = Worker(workers=1)
+    job = done(worker.submit("key", "place", run))
+    assert job.error is not None and job.error.code == code
+    assert done(worker.submit("next", "place2", lambda report: Sized(1))).result == Sized(1)
+
+
+def test_the_least_recently_used_results_go_first():
+    worker: Worker[Sized] = Worker(max_results=3, workers=1)
+    for key in "abc":
+        done(worker.submit(key, key, lambda report: Sized(1)))
+    worker.submit("a", "a", lambda report: Sized(1))
+    assert settled(worker, "a", "b", "c") == {"a": True, "b": False, "c": True}
+
+
+def test_results_are_bounded_by_bytes_but_the_newest_stays():
+    worker: Worker[Sized] = Worker(max_bytes=100, workers=1)
+    for key, size in (("a", 60), ("b", 60)):
+        done(worker.submit(key, key, lambda report, size=size: Sized(size)))
+    assert settled(worker, "a", "b") == {"a": False, "b": True}
+    done(worker.submit("huge", "huge", lambda report: Sized(10_000)))
+    assert worker.peek("huge") is not None
+
+
+def test_failures_are_bounded_too():
+    def run(report: Report) -> Sized:
+        raise TraceError("truncated")
+
+    worker: Worker[Sized] = Worker(workers=1)
+    for index in range(MAX_FAILURES + 5):
+        done(worker.submit(str(index), str(index), run))
+    kept = settled(worker, *map(str, range(MAX_FAILURES + 5)))
+    assert sum(kept.values()) <= MAX_FAILURES
+    assert kept[str(MAX_FAILURES + 4)] and not kept["0"]
+
+
+def test_a_rewritten_profile_replaces_its_older_self():
+    worker: Worker[Sized] = Worker(workers=1)
+    done(worker.submit("old", "place", lambda report: Sized(1)))
+    done(worker.submit("new", "place", lambda report: Sized(2)))
+    assert settled(worker, "old", "new") == {"old": False, "new": True}
+
+
+def test_a_queued_analysis_of_older_content_is_never_run():
+    release, ran = threading.Event(), []
+
+    def slow(report: Report) -> Sized:
+        release.wait(WAIT_S)
+        return Sized(1)
+
+    def note(name: str):
+        return lambda report: ran.append(name) or Sized(1)
+
+    worker: Worker[Sized] = Worker(workers=1)
+    running = worker.submit("slow", "other", slow)
+    while running.progress.state != "running":
+        pass
+    worker.submit("old", "place", note("old"))
+    newest = worker.submit("new", "place", note("new"))
+    release.set()
+    done(newest)
+    assert ran == ["new"] and worker.peek("old") is None
+
+
+def test_a_forgotten_result_is_freed():
+    worker: Worker[Sized] = Worker(max_results=1, workers=1)
+    job = done(worker.submit("a", "a", lambda report: Sized(1)))
+    gone = weakref.ref(job.result)
+    del job
+    settled(worker)
+    gc.collect()
+    assert gone() is None
