@@ -1,0 +1,63 @@
+"""Run every analysis of one trace, in the order in which they need each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tb_gpu_doctor.analysis.accounting import account, summarise
+from tb_gpu_doctor.analysis.host_tree import enclosing, producer_of
+from tb_gpu_doctor.analysis.idle import find_gaps, no_gaps
+from tb_gpu_doctor.analysis.kernels import kernel_table
+from tb_gpu_doctor.analysis.lateness import find_lateness
+from tb_gpu_doctor.analysis.launches import launch_of, launch_stats
+from tb_gpu_doctor.analysis.results import TraceAnalysis
+from tb_gpu_doctor.analysis.steps import find_steps, find_window
+from tb_gpu_doctor.traces.columns import Trace
+
+
+def analyse(trace: Trace, progress: Callable[[float], None] | None = None) -> TraceAnalysis:
+    """All numbers of one trace.
+
+    Args:
+        trace: the decoded file.
+        progress: called with the share done, 0..1.
+    """
+
+    def report(done: float) -> None:
+        if progress is not None:
+            progress(done)
+
+    parent = enclosing(trace.host_events)
+    producer = producer_of(trace.host_events)
+    launch = launch_of(trace)
+    report(0.2)
+    steps = find_steps(trace, launch, parent, producer)
+    window = find_window(trace, steps)
+    report(0.4)
+    if window is None:
+        return TraceAnalysis(
+            steps, None, recorded_span(trace), (), no_gaps(), (), None, kernel_table(trace, None), ()
+        )  # fmt: skip
+    gaps = find_gaps(trace, window, launch, parent, producer)
+    report(0.7)
+    accounting = account(trace, window, gaps)
+    summaries = summarise(trace, window, steps)
+    lateness = find_lateness(trace, window, steps)
+    report(0.85)
+    kernels = kernel_table(trace, window)
+    launches = launch_stats(trace, launch, window)
+    report(1.0)
+    return TraceAnalysis(
+        steps, window, recorded_span(trace), accounting, gaps, summaries, lateness, kernels, launches
+    )  # fmt: skip
+
+
+def recorded_span(trace: Trace) -> tuple[int, int] | None:
+    """The recorded time: as the file says, else from the first to the last host event; None without either."""
+    if trace.recorded is not None:
+        return trace.recorded
+    host = trace.host_events
+    if not len(host):
+        return None
+    low, high = int(host.start.min()), int(host.end.max())
+    return (low, high) if high > low else None

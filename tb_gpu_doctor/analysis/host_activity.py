@@ -1,0 +1,175 @@
+"""What each host thread does at each time, as piecewise constant functions that can be summed.
+
+For one thread: ``time`` (m,) are borders, ``cause`` (m,) what it does from each border to the next
+(a `Cause`, or UNKNOWN), ``row`` (m,) the event that says so. Time in one cause within [x, y) is then
+a difference of two prefix sums, for any number of intervals at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tb_gpu_doctor.analysis import intervals
+from tb_gpu_doctor.analysis.host_names import Kind, is_blocking_input, kind_of
+from tb_gpu_doctor.analysis.host_tree import nearest_with
+from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.traces.columns import PS_PER_US, Int64, Trace, UInt8
+
+# Host causes that a thread's activity can give, then "nothing recorded".
+HOST_CAUSES = (Cause.INPUT, Cause.LAUNCH, Cause.SYNC, Cause.COMPILE, Cause.CHECKPOINT, Cause.HOST_OTHER)
+UNKNOWN = len(HOST_CAUSES)
+# Python and the framework leave holes between the events of launching; longer ones are no such hole.
+LAUNCH_HOLE = 100 * PS_PER_US
+
+
+@dataclass(frozen=True)
+class ThreadActivity:
+    """One thread's activity; ``prefix`` is the time in each cause before each border, (causes + 1, m)."""
+
+    time: Int64
+    cause: UInt8
+    row: Int64
+    prefix: Int64
+
+    def before(self, at: Int64) -> Int64:
+        """Time in each cause before each instant, shape (causes + 1, len(at))."""
+        if not len(self.time):
+            out = np.zeros((UNKNOWN + 1, len(at)), np.int64)
+            out[UNKNOWN] = at
+            return out
+        index = np.searchsorted(self.time, at, side="right") - 1
+        inside = np.maximum(index, 0)
+        out = self.prefix[:, inside].copy()
+        columns = np.arange(len(at))
+        # before the first border nothing is recorded: count it as negative time of UNKNOWN
+        cause = np.where(index >= 0, self.cause[inside], UNKNOWN)
+        out[cause, columns] += at - self.time[inside]
+        return out
+
+    def at(self, instant: Int64) -> tuple[UInt8, Int64]:
+        """(cause, row) at each instant; UNKNOWN and -1 where nothing is recorded."""
+        if not len(self.time):
+            return np.full(len(instant), UNKNOWN, np.uint8), np.full(len(instant), -1, np.int64)
+        index = np.searchsorted(self.time, instant, side="right") - 1
+        inside = np.maximum(index, 0)
+        cause = np.where(index >= 0, self.cause[inside], UNKNOWN).astype(np.uint8)
+        return cause, np.where(index >= 0, self.row[inside], -1)
+
+
+class HostActivity:
+    """The activity of a trace's threads, computed when first asked for."""
+
+    def __init__(self, trace: Trace, parent: Int64) -> None:
+        self.trace, self.parent = trace, parent
+        host = trace.host_events
+        used, inverse = np.unique(host.name, return_inverse=True)
+        launching = np.zeros(len(used), np.bool_)
+        launching[inverse[host.correlation > 0]] = True
+        names = [trace.strings[i] for i in used.tolist()]
+        by_name = np.array([kind_of(n, bool(c)) for n, c in zip(names, launching.tolist(), strict=True)], np.uint8)
+        kind = by_name[inverse] if len(used) else np.zeros(0, np.uint8)
+        # Markers of steps, whatever their name, enclose work and are none.
+        kind = np.where(host.step_num >= 0, np.uint8(Kind.NEUTRAL), kind)
+        self.kind: UInt8 = kind
+        self.meaning = nearest_with(kind != Kind.NEUTRAL, parent)
+        blocking = np.array([is_blocking_input(n) for n in names], np.bool_)
+        self.fetches = np.flatnonzero(blocking[inverse]) if len(used) else np.zeros(0, np.int64)
+        order = self.fetches[np.argsort(host.start[self.fetches], kind="stable")]
+        self.fetches = order
+        self.input_set = intervals.union(host.start[order], host.end[order])
+        self._threads: dict[int, ThreadActivity] = {}
+
+    def thread(self, index: int) -> ThreadActivity:
+        """Activity of one thread."""
+        if index not in self._threads:
+            self._threads[index] = self._build(index)
+        return self._threads[index]
+
+    def fetch_at(self, instant: int) -> int:
+        """Row of a blocking fetch in flight at an instant, -1 for none; the one that started last."""
+        host = self.trace.host_events
+        index = int(np.searchsorted(host.start[self.fetches], instant, side="right"))
+        for row in self.fetches[max(index - 64, 0) : index][::-1].tolist():
+            if host.start[row] + host.duration[row] > instant:
+                return int(row)
+        return -1
+
+    def _build(self, index: int) -> ThreadActivity:
+        host = self.trace.host_events
+        rows = host.of_thread(index)
+        picked = np.arange(rows.start, rows.stop, dtype=np.int64)
+        picked = picked[host.duration[picked] > 0]
+        time, row = _innermost(picked, host.start[picked], host.end[picked], self.parent)
+        if len(time):
+            row = np.where(row >= 0, self.meaning[np.maximum(row, 0)], -1)
+        kind = np.where(row >= 0, self.kind[np.maximum(row, 0)], Kind.NEUTRAL).astype(np.uint8)
+        time, kind, row = self._with_fetches(time, kind, row)
+        cause = _cause_of(kind)
+        cause = _fill_holes(time, cause)
+        length = np.diff(time, append=time[-1:])
+        prefix = np.zeros((UNKNOWN + 1, len(time)), np.int64)
+        for value in range(UNKNOWN + 1):
+            spent = np.where(cause == value, length, 0)
+            prefix[value, 1:] = np.cumsum(spent)[:-1]
+        return ThreadActivity(time, cause, row, prefix)
+
+    def _with_fetches(self, time: Int64, kind: UInt8, row: Int64) -> tuple[Int64, UInt8, Int64]:
+        """Where the thread waits or shows nothing while a blocking fetch is in flight, that is input."""
+        start, end = self.input_set
+        if not len(start):
+            return time, kind, row
+        borders = np.union1d(time, np.concatenate((start, end)))
+        at = np.searchsorted(time, borders, side="right") - 1
+        inside = np.maximum(at, 0)
+        if len(time):
+            kind = np.where(at >= 0, kind[inside], Kind.NEUTRAL).astype(np.uint8)
+            row = np.where(at >= 0, row[inside], -1)
+        else:
+            kind = np.full(len(borders), Kind.NEUTRAL, np.uint8)
+            row = np.full(len(borders), -1, np.int64)
+        nearest = np.searchsorted(start, borders, side="right") - 1
+        fetching = (nearest >= 0) & (borders < end[np.maximum(nearest, 0)])
+        hit = fetching & ((kind == Kind.WAIT) | (kind == Kind.NEUTRAL))
+        kind = np.where(hit, np.uint8(Kind.INPUT), kind)
+        return borders, kind, np.where(hit, -2, row)
+
+
+def _innermost(picked: Int64, start: Int64, end: Int64, parent: Int64) -> tuple[Int64, Int64]:
+    """Borders of a thread and the innermost event from each border on (-1: none)."""
+    if not len(picked):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    time = np.concatenate((start, end))
+    event = np.concatenate((picked, parent[picked]))
+    # At one instant: ends before starts; of several ends the outermost last, of several starts
+    # the innermost last. Rows run from outer to inner, so ends take them in reverse.
+    rank = np.concatenate((np.arange(len(picked)) + len(picked), np.arange(len(picked))[::-1]))
+    order = np.lexsort((rank, time))
+    time, event = time[order], event[order]
+    last = np.append(time[1:] != time[:-1], True)
+    return time[last], event[last]
+
+
+def _cause_of(kind: UInt8) -> UInt8:
+    table = np.full(256, UNKNOWN, np.uint8)
+    for cause in HOST_CAUSES:
+        table[cause] = cause
+    table[Kind.WAIT] = Cause.LAUNCH
+    return table[kind]
+
+
+def _fill_holes(time: Int64, cause: UInt8) -> UInt8:
+    """Short holes right before or after launch work are part of launching."""
+    if len(time) < 2:
+        return cause
+    length = np.diff(time, append=time[-1:])
+    hole = (cause == UNKNOWN) & (length <= LAUNCH_HOLE)
+    launch = cause == Cause.LAUNCH
+    beside = np.zeros(len(cause), np.bool_)
+    beside[1:] |= launch[:-1]
+    beside[:-1] |= launch[1:]
+    beside[-1] = False  # after the last event of a thread nothing is known
+    return np.where(hole & beside, np.uint8(Cause.LAUNCH), cause)
+
+

@@ -1,0 +1,201 @@
+"""Idle gaps of each GPU and the cause that each part of a gap is charged to.
+
+The gap is the complement of the union over all streams. The launch call of the event that ends
+it cuts it in two: before the call the host was late, and what the launching thread (and the threads
+that it waited for) did then says why; after it, beyond the normal latency, the device was late.
+Every picosecond is charged to exactly one cause; where nothing proves one, to `no_evidence`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tb_gpu_doctor.analysis import intervals
+from tb_gpu_doctor.analysis.host_activity import HOST_CAUSES, UNKNOWN, HostActivity
+from tb_gpu_doctor.analysis.host_tree import nearest_with
+from tb_gpu_doctor.analysis.results import Gaps, Window
+from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.traces.columns import PS_PER_US, Int32, Int64, Trace
+
+# A queued kernel starts 1-2 us after the one before it on its stream; a longer wait is for something else.
+KERNEL_GAP_MAX = 10 * PS_PER_US
+# Launch latency is estimated from the trace, within these bounds.
+LATENCY_DEFAULT, LATENCY_MIN, LATENCY_MAX = 10 * PS_PER_US, PS_PER_US, 50 * PS_PER_US
+_LATENCY_SAMPLES = 5
+_MAX_HOPS = 6
+# Which event explains a gap is looked up for the longest gaps only; nobody reads more.
+_MAX_EVIDENCE = 20_000
+_SAMPLES = ((1, 2), (1, 4), (3, 4), (7, 8), (1, 8))
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """Stretches of a gap in which one host thread's activity counts: [low, high) on ``thread``."""
+
+    gap: Int64
+    thread: Int32
+    low: Int64
+    high: Int64
+
+
+def no_gaps() -> Gaps:
+    """No gap at all."""
+    none = np.zeros(0, np.int64)
+    return Gaps(
+        none.astype(np.int32), none, none, none, none, none, np.zeros((0, len(Cause)), np.int64),
+        none.astype(np.uint8), none,
+    )  # fmt: skip
+
+
+def find_gaps(trace: Trace, window: Window, launch: Int64, parent: Int64, producer: Int64) -> Gaps:
+    """All idle gaps inside the window with their causes, GPUs without work included.
+
+    Args: as for `steps.find_steps`.
+    """
+    device, start, end, before, after = _complements(trace, window)
+    if not len(start):
+        return no_gaps()
+    call = np.where(after >= 0, launch[np.maximum(after, 0)] if len(launch) else -1, -1)
+    by_cause = np.zeros((len(start), len(Cause)), np.int64)
+    host_end, ready = _cut(trace, start, end, call)
+    by_cause[:, Cause.LAUNCH] += ready - host_end
+    _charge_device(trace, by_cause, ready, end, before, after, call)
+    pieces = _pieces(trace, start, host_end, call, parent, producer)
+    activity = HostActivity(trace, parent)
+    _charge_host(activity, pieces, by_cause)
+    cause = by_cause.argmax(axis=1).astype(np.uint8)
+    evidence = _evidence(activity, pieces, cause, end - start, call)
+    return Gaps(device, start, end, before, after, call, by_cause, cause, evidence)
+
+
+def _complements(trace: Trace, window: Window) -> tuple[Int32, Int64, Int64, Int64, Int64]:
+    """(device, start, end, event before, event after) of every gap."""
+    events = trace.device_events
+    parts = []
+    for device in trace.devices:
+        rows = events.of_device(device.index)
+        picked = np.flatnonzero(events.duration[rows] > 0) + rows.start
+        begin, stop = events.start[picked], events.end[picked]
+        start, end = intervals.complement(intervals.union(begin, stop), window.start, window.end)
+        before = np.full(len(start), -1, np.int64)
+        after = np.full(len(start), -1, np.int64)
+        if len(picked):
+            # the event that ends the gap starts at its end; the one before it ended last
+            at = np.searchsorted(begin, end, side="left")
+            inside = np.minimum(at, len(picked) - 1)
+            hit = (at < len(picked)) & (begin[inside] == end)
+            after[hit] = picked[inside[hit]]
+            reach = np.maximum.accumulate(stop)
+            rising = np.concatenate(([True], stop[1:] > reach[:-1]))
+            holder = np.maximum.accumulate(np.where(rising, np.arange(len(picked)), 0))
+            at = np.searchsorted(begin, start, side="right") - 1
+            hit = at >= 0
+            before[hit] = picked[holder[at[hit]]]
+        parts.append((np.full(len(start), device.index, np.int32), start, end, before, after))
+    if not parts:
+        none = np.zeros(0, np.int64)
+        return none.astype(np.int32), none, none, none, none
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    return columns[0].astype(np.int32), columns[1], columns[2], columns[3], columns[4]
+
+
+def _cut(trace: Trace, start: Int64, end: Int64, call: Int64) -> tuple[Int64, Int64]:
+    """(end of the host's part, end of the launch's own latency) per gap; both ``start`` without a launch."""
+    host = trace.host_events
+    known = call >= 0
+    row = np.maximum(call, 0)
+    if not known.any():
+        return start, start
+    called = np.where(known, host.start[row], start)
+    returned = np.where(known, host.end[row], start)
+    delays = (end - called)[known & (called >= start) & (called < end)]
+    latency = LATENCY_DEFAULT
+    if len(delays) >= _LATENCY_SAMPLES:
+        latency = int(np.clip(np.median(delays), LATENCY_MIN, LATENCY_MAX))
+    host_end = np.clip(called, start, end)
+    ready = np.clip(np.maximum(called + 2 * latency, returned + latency), host_end, end)
+    return np.where(known, host_end, start), np.where(known, ready, start)
+
+
+def _charge_device(
+    trace: Trace, by_cause: Int64, ready: Int64, end: Int64, before: Int64, after: Int64, call: Int64
+) -> None:
+    """Charge [ready, end): the event was launched in time, or its launch is unknown."""
+    events = trace.device_events
+    rest = end - ready
+    known = (call >= 0) & (rest > 0)
+    has_before = before >= 0
+    same_stream = has_before & (events.stream[np.maximum(before, 0)] == events.stream[np.maximum(after, 0)])
+    queued = known & same_stream & (rest <= KERNEL_GAP_MAX)
+    by_cause[queued, Cause.KERNEL_GAP] += rest[queued]
+    waiting = known & ~queued
+    by_cause[waiting, Cause.DEPENDENCY] += rest[waiting]
+    unknown = (call < 0) & (rest > 0)
+    by_cause[unknown, Cause.NO_EVIDENCE] += rest[unknown]
+
+
+def _pieces(trace: Trace, start: Int64, host_end: Int64, call: Int64, parent: Int64, producer: Int64) -> _Pieces:
+    """Whose activity explains the host's part of each gap: follow the launch back to what caused it.
+
+    The launching thread counts from the moment it was handed the work; before that, the thread
+    that produced the work, and so on. Between the end of the producer and the start of the consumer
+    the launching thread counts again: it may still have been busy with earlier work.
+    """
+    host = trace.host_events
+    consumer = nearest_with(producer >= 0, parent)
+    gap = np.flatnonzero((call >= 0) & (host_end > start))
+    row, low, high = call[gap], start[gap], host_end[gap]
+    found: list[tuple[Int64, Int32, Int64, Int64]] = []
+    for hop in range(_MAX_HOPS + 1):
+        if not len(gap):
+            break
+        consumed = consumer[row]
+        made = np.where(consumed >= 0, producer[np.maximum(consumed, 0)], -1)
+        handed = np.where(made >= 0, np.minimum(host.end[np.maximum(made, 0)], host.start[np.maximum(consumed, 0)]), low)
+        if hop == _MAX_HOPS:
+            handed = low
+        border = np.clip(handed, low, high)
+        found.append((gap, host.thread[row], border, high))
+        more = (made >= 0) & (border > low)
+        gap, row, low, high = gap[more], made[more], low[more], border[more]
+    if not found:
+        none = np.zeros(0, np.int64)
+        return _Pieces(none, none.astype(np.int32), none, none)
+    gaps, threads, lows, highs = (np.concatenate(column) for column in zip(*found, strict=True))
+    keep = highs > lows
+    return _Pieces(gaps[keep], threads[keep].astype(np.int32), lows[keep], highs[keep])
+
+
+def _charge_host(activity: HostActivity, pieces: _Pieces, by_cause: Int64) -> None:
+    for thread in np.unique(pieces.thread).tolist():
+        mine = np.flatnonzero(pieces.thread == thread)
+        doing = activity.thread(thread)
+        spent = doing.before(pieces.high[mine]) - doing.before(pieces.low[mine])
+        for cause in HOST_CAUSES:
+            np.add.at(by_cause[:, cause], pieces.gap[mine], spent[cause])
+        np.add.at(by_cause[:, Cause.NO_EVIDENCE], pieces.gap[mine], spent[UNKNOWN])
+
+
+def _evidence(activity: HostActivity, pieces: _Pieces, cause: np.ndarray, length: Int64, call: Int64) -> Int64:
+    """The host event that explains each gap's main cause: the longest gaps first, sampled in their pieces."""
+    evidence = np.where(cause == Cause.LAUNCH, call, -1)
+    wanted = np.ones(len(length), np.bool_)
+    if len(length) > _MAX_EVIDENCE:
+        wanted[np.argpartition(length, len(length) - _MAX_EVIDENCE)[: len(length) - _MAX_EVIDENCE]] = False
+    found = np.zeros(len(length), np.bool_)
+    for numerator, denominator in _SAMPLES:
+        instant = pieces.low + (pieces.high - pieces.low) // denominator * numerator
+        for thread in np.unique(pieces.thread).tolist():
+            mine = np.flatnonzero((pieces.thread == thread) & wanted[pieces.gap] & ~found[pieces.gap])
+            if not len(mine):
+                continue
+            doing, row = activity.thread(thread).at(instant[mine])
+            hit = (doing == cause[pieces.gap[mine]]) & (row != -1)
+            for piece, event in zip(mine[hit].tolist(), row[hit].tolist(), strict=True):
+                gap = pieces.gap[piece]
+                if not found[gap]:
+                    evidence[gap] = event if event >= 0 else activity.fetch_at(int(instant[piece]))
+                    found[gap] = True
+    return evidence

@@ -1,0 +1,231 @@
+"""Steps as the host marked them, and the window that the marked complete steps make.
+
+A step of a GPU runs from the end of the last compute or communication event of the step before
+it to the end of its own last one: each step owns the wait in front of it. The host's markers
+bound the launches; the device lags, so an event belongs to the step that launched it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tb_gpu_doctor.analysis.host_tree import nearest_with
+from tb_gpu_doctor.analysis.results import BoolArray, Steps, Window
+from tb_gpu_doctor.traces.columns import DeviceEvents, EventClass, Int32, Int64, Trace
+
+# Markers that carry a step number without the profiler's root flag.
+UNFLAGGED_MARKERS = frozenset({"Profiled batch"})
+_MAX_HOPS = 8
+# A step whose launches miss this share of their device events was cut off by the recording.
+_CUT_SHARE = 0.01
+
+
+def no_steps(trace: Trace) -> Steps:
+    """No steps at all."""
+    empty = np.zeros(0, np.int64)
+    table = np.zeros((0, len(trace.devices)), np.int64)
+    nothing = np.full(len(trace.device_events), -1, np.int32)
+    return Steps("none", empty, empty, empty, np.zeros(0, np.bool_), table, table, nothing)
+
+
+def marker_rows(trace: Trace) -> Int64:
+    """Rows of the step markers: those of the name that occurs most, the longer one where two tie.
+
+    Markers may nest (a framework's own inside the user's): only one kind can be the step.
+    """
+    host = trace.host_events
+    numbered = np.flatnonzero(host.step_num >= 0)
+    if not len(numbered):
+        return numbered
+    unflagged = [i for i in np.unique(host.name[numbered]).tolist() if trace.strings[i] in UNFLAGGED_MARKERS]
+    rows = numbered[(host.is_root[numbered] == 1) | np.isin(host.name[numbered], unflagged)]
+    if not len(rows):
+        return rows
+    names, inverse, counts = np.unique(host.name[rows], return_inverse=True, return_counts=True)
+    time = np.bincount(inverse, weights=host.duration[rows].astype(np.float64), minlength=len(names))
+    best = max(range(len(names)), key=lambda i: (counts[i], time[i]))
+    return np.asarray(rows[inverse == best], dtype=np.int64)
+
+
+def find_steps(trace: Trace, launch: Int64, parent: Int64, producer: Int64) -> Steps:
+    """Steps by the host's markers; source ``none`` when there is none.
+
+    Args:
+        trace: the trace.
+        launch: host row per device event (`launches.launch_of`).
+        parent: encloser per host row (`host_tree.enclosing`).
+        producer: producer per host row (`host_tree.producer_of`).
+    """
+    rows = marker_rows(trace)
+    if not len(rows):
+        return no_steps(trace)
+    host = trace.host_events
+    rows = rows[np.argsort(host.start[rows], kind="stable")]
+    number, start, end, member = _merge_markers(host.step_num[rows], host.start[rows], host.end[rows])
+    step_of_row = np.full(len(host), -1, np.int32)
+    step_of_row[rows] = member
+    event_step = _event_steps(trace, launch, parent, producer, step_of_row, start, end)
+    complete = _complete(trace, launch, event_step, start, end)
+    first, last = _borders(trace, event_step, start)
+    complete &= (last >= 0).any(axis=1)
+    return Steps("marked", number, start, end, complete, first, last, event_step)
+
+
+def _merge_markers(number: Int64, start: Int64, end: Int64) -> tuple[Int64, Int64, Int64, Int32]:
+    """Markers of one step on several threads are one step: (number, start, end, step of each marker)."""
+    numbers: list[int] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    member = np.zeros(len(number), np.int32)
+    open_steps: dict[int, int] = {}
+    for row, (n, s, e) in enumerate(zip(number.tolist(), start.tolist(), end.tolist(), strict=True)):
+        step = open_steps.get(n)
+        if step is not None and s < ends[step]:
+            ends[step] = max(ends[step], e)
+        else:
+            step = open_steps[n] = len(numbers)
+            numbers.append(n)
+            starts.append(s)
+            ends.append(e)
+        member[row] = step
+    return np.array(numbers, np.int64), np.array(starts, np.int64), np.array(ends, np.int64), member
+
+
+def _event_steps(
+    trace: Trace, launch: Int64, parent: Int64, producer: Int64, step_of_row: Int32, start: Int64, end: Int64
+) -> Int32:
+    """Step of each device event: by causality of its launch, else group, else time, else its neighbour."""
+    host, events = trace.host_events, trace.device_events
+    known = launch >= 0
+    calls, inverse = np.unique(launch[known], return_inverse=True)
+    step_of_call = _causal_step(calls, parent, producer, step_of_row)
+    if (step_of_call < 0).any():
+        step_of_call = _by_group(trace, calls, step_of_call, step_of_row)
+    missing = step_of_call < 0
+    step_of_call[missing] = _by_time(host.start[calls[missing]], start, end)
+    step = np.full(len(events), -1, np.int32)
+    step[known] = step_of_call[inverse]
+    # Work without a launch event belongs where its stream's neighbour does.
+    key = events.stream.astype(np.int64)
+    order = np.argsort(key, kind="stable")  # rows are in time order already
+    ordered = np.where(known[order], step[order], -2)
+    holder = np.maximum.accumulate(np.where(ordered != -2, np.arange(len(order)), -1))
+    same_stream = (holder >= 0) & (key[order][np.maximum(holder, 0)] == key[order])
+    fill = np.where(same_stream, ordered[np.maximum(holder, 0)], -1)
+    step[order] = np.where(ordered == -2, fill, ordered)
+    return step
+
+
+def _causal_step(calls: Int64, parent: Int64, producer: Int64, step_of_row: Int32) -> Int32:
+    """Step of host rows: the marker around them, or around what caused them on another thread."""
+    marker = nearest_with(step_of_row >= 0, parent)
+    consumer = nearest_with(producer >= 0, parent)
+    found = np.full(len(calls), -1, np.int32)
+    at = calls.copy()
+    for _ in range(_MAX_HOPS):
+        open_rows = np.flatnonzero((found < 0) & (at >= 0))
+        if not len(open_rows):
+            break
+        row = at[open_rows]
+        hit = marker[row]
+        found[open_rows] = np.where(hit >= 0, step_of_row[hit], -1)
+        caused = consumer[row]
+        at[open_rows] = np.where(caused >= 0, producer[caused], -1)
+    return found
+
+
+def _by_group(trace: Trace, calls: Int64, step: Int32, step_of_row: Int32) -> Int32:
+    """The profiler's own step groups, where the file carries them."""
+    host = trace.host_events
+    markers = np.flatnonzero((step_of_row >= 0) & (host.group >= 0))
+    if not len(markers):
+        return step
+    groups, first = np.unique(host.group[markers], return_index=True)
+    at = np.minimum(np.searchsorted(groups, host.group[calls]), len(groups) - 1)
+    hit = (step < 0) & (groups[at] == host.group[calls])
+    return np.where(hit, step_of_row[markers[first[at]]], step).astype(np.int32)
+
+
+def _by_time(time: Int64, start: Int64, end: Int64) -> Int32:
+    """The step whose marker started last; launches run on after their marker, but not for long."""
+    at = np.searchsorted(start, time, side="right") - 1
+    inside = np.maximum(at, 0)
+    grace = int(np.median(end - start))
+    last = at == len(start) - 1
+    good = (at >= 0) & (~last | (time <= end[inside] + grace))
+    return np.where(good, at, -1).astype(np.int32)
+
+
+def _complete(trace: Trace, launch: Int64, event_step: Int32, start: Int64, end: Int64) -> BoolArray:
+    """Steps inside the recording whose launches have their device events."""
+    host = trace.host_events
+    complete = np.ones(len(start), np.bool_)
+    if trace.recorded is not None:
+        complete &= (start >= trace.recorded[0]) & (end <= trace.recorded[1])
+    # Only calls of a kind that usually leads to device work: synchronisations carry correlations too.
+    used = np.unique(launch[launch >= 0])
+    if not len(used):
+        return complete
+    leads = np.zeros(len(host), np.bool_)
+    leads[used] = True
+    kinds, used_of_kind = np.unique(host.name[used], return_counts=True)
+    calls = np.flatnonzero((host.correlation > 0) & np.isin(host.name, kinds))
+    all_of_kind = np.bincount(host.name[calls], minlength=int(kinds.max()) + 1)[kinds]
+    kinds = kinds[used_of_kind * 2 >= all_of_kind]
+    calls = calls[np.isin(host.name[calls], kinds)]
+    at = np.searchsorted(start, host.start[calls], side="right") - 1
+    inside = at >= 0
+    total = np.bincount(at[inside], minlength=len(start))
+    lost = np.bincount(at[inside & ~leads[calls]], minlength=len(start))
+    return complete & (lost <= _CUT_SHARE * total)
+
+
+def _borders(trace: Trace, event_step: Int32, marker_start: Int64) -> tuple[Int64, Int64]:
+    """(start, end) of each step on each GPU, -1 where it did nothing; copies do not move borders."""
+    events = trace.device_events
+    shape = (len(marker_start), len(trace.devices))
+    work = events.klass <= EventClass.COMMUNICATION
+    last = np.full(shape, -1, np.int64)
+    begin = np.full(shape, np.iinfo(np.int64).max, np.int64)
+    mine = work & (event_step >= 0)
+    at = (event_step[mine], events.device[mine])
+    np.maximum.at(last, at, events.end[mine])
+    np.minimum.at(begin, at, events.start[mine])
+    first = np.full(shape, -1, np.int64)
+    stray = work & (event_step < 0)
+    for device in range(shape[1]):
+        border: int | None = None
+        for step in range(shape[0]):
+            if last[step, device] < 0:
+                continue
+            if border is None:
+                border = _first_border(events, stray, device, int(marker_start[step]), int(begin[step, device]))
+            first[step, device] = border
+            border = last[step, device] = max(int(last[step, device]), border)
+    return first, last
+
+
+def _first_border(events: DeviceEvents, stray: BoolArray, device: int, marker: int, begin: int) -> int:
+    """Where the first step starts: its marker, or the end of the last earlier event if that is later."""
+    rows = events.of_device(device)
+    earlier = stray[rows] & (events.start[rows] < begin)
+    border = marker
+    if earlier.any():
+        border = max(border, int(events.end[rows][earlier].max()))
+    return min(border, begin)
+
+
+def find_window(trace: Trace, steps: Steps) -> Window | None:
+    """The analysed stretch: the marked complete steps, else first to last device event; None without events."""
+    rows = np.flatnonzero(steps.complete)
+    if steps.source == "marked" and len(rows):
+        used = steps.end[rows] >= 0
+        low = int(np.where(used, steps.start[rows], np.iinfo(np.int64).max).min())
+        high = int(steps.end[rows].max())
+        if high > low:
+            return Window(low, high)
+    events = trace.device_events
+    if not len(events):
+        return None
+    low, high = int(events.start.min()), int(events.end.max())
+    return Window(low, high) if high > low else None
