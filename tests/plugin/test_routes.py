@@ -1,0 +1,422 @@
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from werkzeug.test import Client, TestResponse
+
+from tb_gpu_doctor.api import SessionResult
+from tb_gpu_doctor.diagnosis.context import HostProfile
+from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
+from tb_gpu_doctor.plugin import routes as routes_module
+from tb_gpu_doctor.plugin.responses import StaticFile, to_json
+from tb_gpu_doctor.plugin.routes import Routes
+from tb_gpu_doctor.plugin.scanner import Root, Scanner
+from tb_gpu_doctor.plugin.session_view import SessionView
+from tb_gpu_doctor.plugin.worker import Report, Worker
+from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
+from tb_gpu_doctor.traces.columns import device_events
+from tb_gpu_doctor.traces.errors import TraceError
+from tb_gpu_doctor.traces.sessions import Session, SessionScan
+from tests.plugin.examples import analysis_of, gaps_of, trace_of
+from tests.plugin.test_scanner import add_session
+
+SESSION_ROUTES = (
+    "diagnosis",
+    "timeline/meta",
+    "timeline/bins?start_ps=0&end_ps=100&width=10",
+    "timeline/events?start_ps=0&end_ps=100",
+    "timeline/at?lane=0&time_ps=5",
+    "kernels",
+)
+
+
+def view_of(session: Session, report: Report) -> SessionView:
+    """A view of two busy GPUs; what the file holds does not matter."""
+    events = device_events(2, device=[0, 1], stream=[0, 1], start=[0, 20], duration=[50, 50], klass=[0, 1], name=[0, 1])
+    trace = trace_of(events, 2)
+    analysis = analysis_of(events, gaps_of([0], [50], [70], [[20, *[0] * 9]]), 2)
+    diagnosis = diagnose_profiles([HostProfile("worker0", trace, analysis)], run=session.run, session=session.session)
+    return SessionView(session, SessionResult(DiagnosisReport.of(diagnosis), (trace,), (analysis,), ()))
+
+
+class Site:
+    """The routes over one logdir, asked as a browser would."""
+
+    def __init__(
+        self,
+        logdir: Path,
+        analyse: Callable[[Session, Report], SessionView] | None = None,
+        find: Callable[[str], SessionScan] | None = None,
+    ) -> None:
+        self.scanner = Scanner([Root("", str(logdir))], find=find, min_interval_s=0.0)
+        self.apps = Routes(self.scanner, Worker(), str(logdir), analyse).apps()
+
+    def get(self, address: str, **options: Any) -> TestResponse:
+        path = "/" + address.partition("?")[0]
+        return Client(self.apps[path]).open("/" + address, **options)
+
+    def ready(self, address: str, **options: Any) -> TestResponse:
+        """Follow 202 answers until the work is done."""
+        deadline = time.monotonic() + 60
+        while (answer := self.get(address, **options)).status_code == 202:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return answer
+
+    def session(self, route: str, run: str = "a", session: str = "s") -> TestResponse:
+        mark = "&" if "?" in route else "?"
+        return self.ready(f"{route}{mark}run={run}&session={session}")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    add_session(tmp_path, "a", "s")
+    return Site(tmp_path, view_of)
+
+
+def error_of(answer: TestResponse) -> dict[str, str]:
+    assert answer.mimetype == "application/json"
+    assert set(answer.json) == {"error"} and set(answer.json["error"]) == {"code", "message", "path"}
+    error: dict[str, str] = answer.json["error"]
+    assert error["message"] and not error["message"].startswith(("plugin.", "errors."))
+    return error
+
+
+def test_sessions_lists_what_there_is(tmp_path: Path):
+    add_session(tmp_path, "a/b", "2024_01_01_00_00_00", content=b"12345")
+    add_session(tmp_path, "", "2025_01_01_00_00_00", host="h1")
+    add_session(tmp_path, "", "2025_01_01_00_00_00", host="h2")
+    answer = Site(tmp_path).get("sessions").json
+    assert answer["scanning"] is False
+    assert answer["logdir"] == str(tmp_path)
+    assert answer["problems"] == []
+    assert "plugins/profile/*/*.xplane.pb" in answer["searched"]
+    newest, oldest = answer["sessions"]
+    assert (newest["run"], newest["label"], newest["hosts"]) == ("", "2025_01_01_00_00_00", ["h1", "h2"])
+    assert oldest["modified_unix_s"] == pytest.approx(time.time(), abs=60)
+    assert oldest == {
+        "run": "a/b",
+        "session": "2024_01_01_00_00_00",
+        "label": "a/b · 2024_01_01_00_00_00",
+        "hosts": ["worker0"],
+        "format": "xplane",
+        "size_bytes": 5,
+        "modified_unix_s": oldest["modified_unix_s"],
+        "problem": None,
+    }
+
+
+def test_an_empty_logdir_says_what_was_searched(tmp_path: Path):
+    answer = Site(tmp_path).get("sessions").json
+    assert answer["sessions"] == [] and answer["problems"] == [] and len(answer["searched"]) >= 2
+
+
+@pytest.mark.parametrize("lang", ["en", "es"])
+def test_what_cannot_be_read_is_said_in_a_sentence(tmp_path: Path, lang: str):
+    riegeli = tmp_path / "r" / "plugins" / "profile" / "s" / "h.xplane.riegeli"
+    riegeli.parent.mkdir(parents=True)
+    riegeli.write_bytes(b"x")
+    answer = Site(tmp_path).get(f"sessions?lang={lang}").json
+    [session] = answer["sessions"]
+    assert "riegeli" in session["problem"] and " " in session["problem"]
+    missing = Site(tmp_path / "nothing").get(f"sessions?lang={lang}").json
+    assert missing["sessions"] == []
+    assert " " in missing["problems"][0]["message"]
+    assert str(tmp_path) not in json.dumps(missing["problems"])
+
+
+def test_sessions_never_waits_for_a_slow_logdir(tmp_path: Path):
+    release = threading.Event()
+
+    def find(path: str) -> SessionScan:
+        release.wait(30)
+        return SessionScan(path, (), (), ())
+
+    site = Site(tmp_path, find=find)
+    began = time.monotonic()
+    answer = site.get("sessions")
+    assert time.monotonic() - began < 1.0
+    assert answer.json["scanning"] is True and answer.json["sessions"] == []
+    # A shared link may be opened before the first scan has ended: not an error yet.
+    waiting = site.get("diagnosis?run=a&session=s")
+    assert (waiting.status_code, waiting.json["state"]) == (202, "queued")
+    release.set()
+    assert site.ready("diagnosis?run=a&session=s").status_code == 404
+
+
+@pytest.mark.parametrize("route", SESSION_ROUTES)
+@pytest.mark.parametrize(
+    ("run", "session"),
+    [("", "s"), ("a", ""), ("a", "S"), ("a/", "s"), ("a/.", "s"), ("../a", "s"), ("a", "../s"), ("a", "s%00"), ("/etc", "passwd")],
+)  # fmt: skip
+def test_only_the_exact_names_of_the_scan_are_served(site: Site, route: str, run: str, session: str):
+    answer = site.session(route, run, session)
+    assert answer.status_code == 404
+    assert error_of(answer)["code"] == "unknown_session"
+
+
+@pytest.mark.parametrize("route", [*SESSION_ROUTES, "progress", "sessions", "doc?page=x", "index.js"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS"])
+def test_only_get_is_answered(site: Site, route: str, method: str):
+    answer = site.get(route, method=method)
+    assert answer.status_code == 405
+    assert answer.headers["Allow"] == "GET"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "start_ps=0&end_ps=100", "start_ps=0&end_ps=100&width=0", "start_ps=0&end_ps=100&width=8193",
+        "start_ps=0&end_ps=100&width=1e3", "start_ps=0&end_ps=100&width=%D9%A1", "start_ps=0.5&end_ps=100&width=10",
+        "start_ps=100&end_ps=100&width=10", "start_ps=100&end_ps=0&width=10", "end_ps=100&width=10",
+        "start_ps=-9223372036854775808&end_ps=9223372036854775807&width=10",
+        "start_ps=0&end_ps=99999999999999999999&width=10", "start_ps=NaN&end_ps=Infinity&width=10",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("lang", ["en", "es"])
+def test_bad_bins_parameters_are_named(site: Site, query: str, lang: str):
+    answer = site.session(f"timeline/bins?{query}&lang={lang}")
+    assert answer.status_code == 400
+    assert error_of(answer)["code"] == "bad_parameter"
+
+
+@pytest.mark.parametrize("query", ["limit=-1", "limit=2000001", "limit=x"])
+def test_bad_event_limits_are_refused(site: Site, query: str):
+    assert site.session(f"timeline/events?start_ps=0&end_ps=9&{query}").status_code == 400
+
+
+@pytest.mark.parametrize("query", ["lane=-1&time_ps=0", "lane=0", "time_ps=0", "lane=0&time_ps=1.5"])
+def test_bad_moments_are_refused(site: Site, query: str):
+    assert site.session(f"timeline/at?{query}").status_code == 400
+
+
+def test_a_lane_that_is_not_there(site: Site):
+    answer = site.session("timeline/at?lane=2&time_ps=0")
+    assert (answer.status_code, error_of(answer)["code"]) == (404, "unknown_lane")
+
+
+def test_very_long_values_are_refused(site: Site):
+    assert site.session("diagnosis", run="a" * 5000).status_code == 400
+
+
+def test_the_extremes_of_time_do_not_overflow(site: Site):
+    most = (1 << 62) - 1
+    answer = site.session(f"timeline/bins?start_ps={-most}&end_ps={most}&width=8192")
+    assert answer.status_code == 200
+    cells = np.frombuffer(answer.data, np.uint8, offset=12).reshape(2, 13, 8192)
+    assert cells[0, 0].sum() == 1 and cells[1, 1].sum() == 1 and cells[0, 3].sum() == 1
+    events = site.session(f"timeline/events?start_ps={-most}&end_ps={most}")
+    assert events.status_code == 200
+
+
+def test_the_answers_about_one_session(site: Site):
+    assert site.session("diagnosis").json["profile"]["session"] == "s"
+    assert site.session("diagnosis").json["profile"]["run"] == "a"
+    meta = site.session("timeline/meta").json
+    assert [lane["label"] for lane in meta["lanes"]] == ["GPU 0", "GPU 1"]
+    bins = site.session("timeline/bins?start_ps=0&end_ps=100&width=10")
+    assert bins.mimetype == "application/octet-stream"
+    cells = np.frombuffer(bins.data, np.uint8, offset=12).reshape(2, 13, 10)
+    assert cells[0, 0].tolist() == [255] * 5 + [0] * 5
+    assert cells[0, 3].tolist() == [0] * 5 + [255] * 2 + [0] * 3
+    assert cells[1, 1].tolist() == [0] * 2 + [255] * 5 + [0] * 3
+    events = site.session("timeline/events?start_ps=0&end_ps=100&limit=2").data
+    length = int.from_bytes(events[:4], "little")
+    assert json.loads(events[4 : 4 + length]) == {
+        "count": 3, "base_ps": 0, "unit_ps": 1, "names": [], "truncated": True,
+    }  # fmt: skip
+    assert site.session("timeline/at?lane=0&time_ps=60").json["gap"]["causes_ms"] == {"input": 20e-9}
+    kernels = site.session("kernels").json
+    assert kernels["rows"] == [] and [device["id"] for device in kernels["devices"]] == [0, 1]
+
+
+def test_languages(site: Site):
+    assert site.session("diagnosis?lang=es").json["language"] == "es"
+    assert site.session("diagnosis?lang=en").json["language"] == "en"
+    assert site.session("diagnosis?lang=xx").json["language"] == "en"
+    english = error_of(site.get("diagnosis?run=x&session=y&lang=en"))["message"]
+    spanish = error_of(site.get("diagnosis?run=x&session=y&lang=es"))["message"]
+    assert "x/y" in english and "x/y" in spanish and english != spanish
+
+
+def test_bins_are_compressed_where_that_is_welcome(site: Site):
+    route = "timeline/bins?start_ps=0&end_ps=100&width=1000&run=a&session=s"
+    plain = site.ready(route)
+    packed = site.ready(route, headers={"Accept-Encoding": "gzip, deflate, br"})
+    assert packed.headers["Content-Encoding"] == "gzip" and len(packed.data) < len(plain.data) / 10
+    assert gzip.decompress(packed.data) == plain.data
+    refused = site.ready(route, headers={"Accept-Encoding": "gzip;q=0, br"})
+    assert "Content-Encoding" not in refused.headers and refused.data == plain.data
+
+
+def test_twenty_teammates_cost_one_analysis(tmp_path: Path):
+    add_session(tmp_path, "a", "s")
+    calls, barrier, answers = [], threading.Barrier(20), []
+
+    def slow(session: Session, report: Report) -> SessionView:
+        calls.append(session.session)
+        report("decoding", 0.5)
+        time.sleep(0.2)
+        return view_of(session, report)
+
+    site = Site(tmp_path, slow)
+
+    def visit(route: str) -> None:
+        barrier.wait(20)
+        answers.append(site.session(route).status_code)
+
+    threads = [threading.Thread(target=visit, args=(SESSION_ROUTES[i % len(SESSION_ROUTES)],)) for i in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert answers == [200] * 20
+    assert calls == ["s"]
+
+
+def test_progress_starts_nothing(tmp_path: Path):
+    add_session(tmp_path, "a", "s")
+    release, started = threading.Event(), threading.Event()
+
+    def slow(session: Session, report: Report) -> SessionView:
+        report("decoding", 0.37)
+        started.set()
+        release.wait(30)
+        return view_of(session, report)
+
+    site = Site(tmp_path, slow)
+    assert site.session("progress").json == {"state": "unknown", "stage": "reading", "progress": 0.0}
+    assert not started.is_set()
+    first = site.get("diagnosis?run=a&session=s")
+    assert first.status_code == 202 and first.json["state"] in ("queued", "running")
+    assert started.wait(30)
+    assert site.session("progress").json == {"state": "running", "stage": "decoding", "progress": 0.37}
+    release.set()
+    assert site.session("diagnosis").status_code == 200
+    assert site.session("progress").json["state"] == "done"
+
+
+@pytest.mark.parametrize("lang", ["en", "es"])
+def test_a_failed_analysis_answers_with_its_reason_and_the_path_below_the_logdir(tmp_path: Path, lang: str):
+    file = add_session(tmp_path, "a", "s")
+    add_session(tmp_path, "b", "s")
+    calls = []
+
+    def broken(session: Session, report: Report) -> SessionView:
+        calls.append(session.run)
+        if session.run == "a":
+            raise TraceError("truncated", str(file), offset=12)
+        return view_of(session, report)
+
+    site = Site(tmp_path, broken)
+    for route in SESSION_ROUTES:
+        mark = "&" if "?" in route else "?"
+        answer = site.session(f"{route}{mark}lang={lang}")
+        assert answer.status_code == 422
+        error = error_of(answer)
+        assert (error["code"], error["path"]) == ("truncated", "a/plugins/profile/s/worker0.xplane.pb")
+        assert "worker0.xplane.pb" in error["message"] and str(tmp_path) not in error["message"]
+    assert site.session("progress").json["state"] == "failed"
+    assert site.session("diagnosis", run="b").status_code == 200
+    assert calls == ["a", "b"]
+
+
+def test_a_bug_in_an_analysis_tells_the_log_and_not_the_page(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    add_session(tmp_path, "a", "s")
+
+    def broken(session: Session, report: Report) -> SessionView:
+        raise ZeroDivisionError(f"in {session.path}")
+
+    answer = Site(tmp_path, broken).session("diagnosis")
+    assert (answer.status_code, error_of(answer)["code"]) == (500, "internal")
+    assert str(tmp_path) not in answer.text and "Traceback" not in answer.text
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_bug_in_a_route_becomes_an_answer(site: Site, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(site.scanner, "snapshot", lambda **options: 1 / 0)
+    answer = site.get("sessions")
+    assert (answer.status_code, error_of(answer)["code"]) == (500, "internal")
+
+
+def test_a_rewritten_profile_is_read_again(tmp_path: Path):
+    file = add_session(tmp_path, "a", "s")
+    sizes = []
+
+    def note(session: Session, report: Report) -> SessionView:
+        sizes.append(session.size_bytes)
+        return view_of(session, report)
+
+    site = Site(tmp_path, note)
+    assert site.session("diagnosis").status_code == 200
+    file.write_bytes(b"rewritten")
+    deadline = time.monotonic() + 5
+    while site.get("sessions").json["sessions"][0]["size_bytes"] != 9 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert site.session("diagnosis").status_code == 200
+    assert sizes == [1, 9]
+
+
+def test_the_bundle_has_a_strong_tag_and_is_sent_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    bundle = tmp_path / "index.js"
+    bundle.write_text("export function render() {}\n" * 100)
+    monkeypatch.setattr(routes_module, "STATIC_FOLDER", tmp_path)
+    site = Site(tmp_path)
+    plain = site.get("index.js")
+    assert plain.status_code == 200 and plain.data == bundle.read_bytes()
+    assert plain.mimetype == "text/javascript" and plain.headers["X-Content-Type-Options"] == "nosniff"
+    tag = plain.headers["ETag"]
+    assert tag.startswith('"') and not tag.startswith("W/")
+    packed = site.get("index.js", headers={"Accept-Encoding": "gzip"})
+    assert gzip.decompress(packed.data) == plain.data and packed.headers["ETag"] != tag
+    for known in (tag, packed.headers["ETag"], f'"other", {tag}', "*"):
+        again = site.get("index.js", headers={"If-None-Match": known, "Accept-Encoding": "gzip"})
+        assert (again.status_code, again.data) == (304, b"")
+        assert "must-revalidate" in again.headers["Cache-Control"]
+    bundle.write_text("export function render() { return 1; }\n")
+    rebuilt = site.get("index.js", headers={"If-None-Match": tag})
+    assert rebuilt.status_code == 200 and rebuilt.data == bundle.read_bytes() and rebuilt.headers["ETag"] != tag
+
+
+def test_a_package_without_its_bundle_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(routes_module, "STATIC_FOLDER", tmp_path / "nothing")
+    answer = Site(tmp_path).get("index.js")
+    assert (answer.status_code, error_of(answer)["code"]) == (404, "no_bundle")
+    assert str(tmp_path) not in answer.text
+
+
+def test_static_files_are_a_fixed_list(site: Site):
+    assert {path for path in site.apps if path.endswith(".js")} == {"/index.js"}
+    assert isinstance(site.apps["/index.js"].__closure__[0].cell_contents.__self__, StaticFile)
+
+
+@pytest.mark.parametrize("lang", ["en", "es"])
+def test_documentation_pages_come_as_safe_html(site: Site, lang: str):
+    answer = site.get(f"doc?page=findings/input_bound&lang={lang}")
+    assert answer.status_code == 200
+    assert "<h1>" in answer.json["html"] and "<script" not in answer.json["html"]
+
+
+@pytest.mark.parametrize("page", ["", "findings/nothing", "../README", "findings/../../README", "/etc/passwd", "http_api"])
+def test_no_other_page_is_served(site: Site, page: str):
+    answer = site.get("doc", query_string={"page": page})
+    assert (answer.status_code, error_of(answer)["code"]) == (404, "unknown_page")
+
+
+def test_markup_in_a_page_is_not_passed_on(site: Site, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tb_gpu_doctor.docs_pages.read_page", lambda page, lang: "# T\n<script>x</script><img src=x onerror=y>")
+    html = site.get("doc?page=findings/x").json["html"]
+    assert "<script" not in html and "onerror" not in html
+
+
+def test_json_never_holds_nan():
+    value = {"a": [1.5, float("nan"), (float("inf"), {"b": -float("inf")})], "c": None}
+    assert json.loads(to_json(value)) == {"a": [1.5, None, [None, {"b": None}]], "c": None}
