@@ -1,0 +1,1 @@
+"""Benchmarks of the decoder and the diagnosis, against the stock Profiler."""
