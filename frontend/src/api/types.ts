@@ -1,0 +1,176 @@
+/** The shapes of docs/http_api.md and of the diagnosis JSON. Times in ms unless a name says otherwise. */
+
+export interface ProfileId {
+  run: string;
+  session: string;
+}
+
+export interface SessionInfo extends ProfileId {
+  label: string;
+  hosts: string[];
+  format: string;
+  size_bytes: number;
+  modified_unix_s: number;
+  problem: string | null;
+}
+
+export interface SessionsAnswer {
+  scanning: boolean;
+  sessions: SessionInfo[];
+  searched: string[];
+  logdir: string;
+  problems: { path: string; message: string }[];
+}
+
+export interface Progress {
+  state: string;
+  stage: string;
+  progress: number;
+}
+
+export type Verdict = "critical" | "warning" | "ok" | "cannot_tell";
+export type Severity = "critical" | "warning" | "info";
+
+export interface GpuRef {
+  host: string;
+  id: number;
+}
+
+export interface Evidence {
+  host: string;
+  gpu: number | null;
+  start_ms: number | null;
+  end_ms: number | null;
+  thread: string | null;
+  step: number | null;
+  what: string;
+}
+
+export interface Finding {
+  kind: string;
+  severity: Severity;
+  gpus: GpuRef[];
+  victims: GpuRef[];
+  cause: string | null;
+  share: number | null;
+  saving_ms_per_step: number | null;
+  title: string;
+  explanation: string;
+  advice: string[];
+  docs: string | null;
+  evidence: Evidence[];
+}
+
+export interface DeviceResult {
+  host: string;
+  id: number;
+  rank: number | null;
+  name: string | null;
+  wall_ms: number | null;
+  compute_ms: number | null;
+  communication_ms: number | null;
+  communication_wait_ms: number | null;
+  transfer_ms: number | null;
+  idle_ms: number | null;
+  idle_by_cause_ms: Record<string, number>;
+  occupancy: number | null;
+}
+
+export interface Diagnosis {
+  schema_version: number;
+  verdict: Verdict;
+  language: string;
+  profile: {
+    run: string;
+    session: string;
+    hosts: string[];
+    format: string;
+    window_ms: number | null;
+    recorded_ms: number | null;
+    warnings: string[];
+  };
+  devices: DeviceResult[];
+  steps: { count: number; source: "marked" | "inferred" | "none"; median_ms: number | null };
+  findings: Finding[];
+}
+
+export interface Lane {
+  id: number;
+  kind: string;
+  host: string;
+  gpu: number;
+  label: string;
+  name: string;
+  hosts_file: string;
+  intervals: number;
+}
+
+export interface Step {
+  number: number;
+  complete: boolean;
+  start_ps: number;
+  end_ps: number;
+}
+
+export interface TimelineMeta {
+  start_ps: number;
+  end_ps: number;
+  window: { start_ps: number; end_ps: number } | null;
+  profile_start_ms: number;
+  categories: string[];
+  lanes: Lane[];
+  steps: Step[];
+}
+
+export interface MomentDetails {
+  kind: "event" | "gap" | "none";
+  category: string | null;
+  start_ps: number | null;
+  end_ps: number | null;
+  name: string | null;
+  op: string | null;
+  stream: string | null;
+  step: number | null;
+  gap: {
+    causes_ms: Record<string, number>;
+    before: string | null;
+    after: string | null;
+    thread: string | null;
+    evidence: string | null;
+  } | null;
+}
+
+export interface KernelDevice {
+  host: string;
+  id: number;
+  occupancy: number | null;
+  occupancy_coverage: number | null;
+}
+
+export interface KernelRow {
+  device: number;
+  name: string;
+  op: string;
+  calls: number;
+  total_ms: number;
+  mean_us: number;
+  min_us: number;
+  max_us: number;
+  share: number;
+  registers: number | null;
+  static_shared_bytes: number | null;
+  dynamic_shared_bytes: number | null;
+  grid: number[] | null;
+  block: number[] | null;
+  occupancy: number | null;
+  limiter: string | null;
+  waves: number | null;
+  family: string;
+}
+
+export interface KernelsAnswer {
+  devices: KernelDevice[];
+  rows: KernelRow[];
+  total_rows: number;
+  truncated: boolean;
+}

@@ -1,0 +1,48 @@
+import { signal } from "@preact/signals";
+import { en } from "./en";
+import { es } from "./es";
+
+export type Lang = "en" | "es";
+export type MessageKey = keyof typeof en;
+export type MessageParams = Record<string, string | number>;
+
+export const LANGS: readonly Lang[] = ["en", "es"];
+const CATALOGUES: Record<Lang, Record<MessageKey, string>> = { en, es };
+
+export const isLang = (value: unknown): value is Lang => LANGS.includes(value as Lang);
+
+/** The given language, else the browser's first that there is a catalogue for, else English. */
+export function chooseLang(wanted: string | null, preferred: readonly string[] = navigator.languages ?? []): Lang {
+  if (isLang(wanted)) return wanted;
+  for (const tag of preferred) {
+    const language = tag.toLowerCase().split("-")[0];
+    if (isLang(language)) return language;
+  }
+  return "en";
+}
+
+export const lang = signal<Lang>(chooseLang(null));
+
+/** Puts parameters into a message; a parameter that is not given stays visible as `{name}`. */
+export function fill(message: string, params: MessageParams): string {
+  return message.replace(/\{(\w+)\}/g, (whole, name: string) => (name in params ? String(params[name]) : whole));
+}
+
+/** The message of a key in the current language. */
+export function t(key: MessageKey, params: MessageParams = {}): string {
+  return fill(CATALOGUES[lang.value][key], params);
+}
+
+type PluralKey = { [K in MessageKey]: K extends `${infer Stem}_other` ? Stem : never }[MessageKey];
+
+/** The singular or plural message (`key_one`, `key_other`) for a count, with the count as `{n}`. */
+export function plural(key: PluralKey, count: number, params: MessageParams = {}): string {
+  const rule = new Intl.PluralRules(lang.value).select(count) === "one" ? "one" : "other";
+  return t(`${key}_${rule}` as MessageKey, { n: new Intl.NumberFormat(lang.value).format(count), ...params });
+}
+
+/** The message of a key made from an id the server sent; an unknown id is shown as it is. */
+export function tId(prefix: string, id: string, params: MessageParams = {}): string {
+  const key = `${prefix}_${id}`;
+  return key in en ? t(key as MessageKey, params) : id;
+}

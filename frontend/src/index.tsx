@@ -1,0 +1,24 @@
+import { render as renderInto } from "preact";
+import { App } from "./app";
+import { lang } from "./i18n";
+import { dark, watchHost } from "./state/host";
+import { startStore } from "./state/store";
+import styles from "./styles/index.css?inline";
+
+/** Called by TensorBoard once the module is loaded; the document is ours alone. */
+export function render(): void {
+  const sheet = document.createElement("style");
+  sheet.textContent = styles;
+  document.head.append(sheet);
+  const viewport = document.createElement("meta");
+  viewport.name = "viewport";
+  viewport.content = "width=device-width, initial-scale=1";
+  document.head.append(viewport);
+  watchHost();
+  startStore();
+  document.documentElement.lang = lang.peek();
+  document.documentElement.dataset.theme = dark.peek() ? "dark" : "light";
+  const root = document.createElement("div");
+  document.body.append(root);
+  renderInto(<App />, root);
+}

@@ -1,0 +1,205 @@
+import { signal } from "@preact/signals";
+import { NO_NAME } from "../api/binary";
+import { type ApiError, asApiError, isAbort } from "../api/client";
+import { fetchBins, fetchEvents } from "../api/routes";
+import type { ProfileId, TimelineMeta } from "../api/types";
+import {
+  type BinBlock,
+  coverFromBins,
+  coverFromEvents,
+  type EventBlock,
+  findEvent,
+  indexEvents,
+  type LaneEvents,
+} from "../charts/columns";
+import { covers, length, type Range, widen } from "../charts/viewport";
+import { whenVisible } from "./host";
+
+/** Up to this many intervals a window is drawn from intervals, beyond from bins. */
+export const EVENT_LIMIT = 200_000;
+const DEBOUNCE_MS = 90;
+const EVENT_BLOCKS = 4;
+const BIN_BLOCKS = 6;
+/** Share of the view's length loaded beyond each side, so that panning has something to show. */
+const EVENT_MARGIN = 1;
+const BIN_MARGIN = 0.5;
+const WIDEST_BINS = 4096;
+/** A bin block is good enough down to this many bins a pixel. */
+const BINS_PER_PIXEL = 0.75;
+
+export type Detail = "events" | "bins";
+
+/**
+ * What to load for a view: intervals when so few are expected that they fit, else bins.
+ * `tooLong` is the length of the shortest window that had too many (Infinity: none yet).
+ */
+export function chooseDetail(
+  view: Range,
+  extent: Range,
+  intervals: number,
+  limit: number,
+  tooLong: number,
+): { detail: Detail; range: Range } {
+  for (const margin of [EVENT_MARGIN, 0]) {
+    const range = widen(view, margin, extent);
+    const expected = (intervals * length(range)) / Math.max(length(extent), 1);
+    if (expected <= limit && length(range) < tooLong) return { detail: "events", range };
+  }
+  return { detail: "bins", range: widen(view, BIN_MARGIN, extent) };
+}
+
+export interface FoundInterval extends Range {
+  category: string;
+  name: string | null;
+}
+
+/** The timeline's data of one profile: what is loaded, and what to load next for a view. */
+export class TimelineData {
+  /** Counts up when there is something new to draw. */
+  readonly version = signal(0);
+  readonly loading = signal(false);
+  readonly error = signal<ApiError | null>(null);
+
+  readonly extent: Range;
+  private readonly intervals: number;
+  private events: EventBlock[] = [];
+  private bins: BinBlock[] = [];
+  private overview: BinBlock | null = null;
+  private tooLong = Number.POSITIVE_INFINITY;
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  private running: { controller: AbortController; detail: Detail; range: Range } | null = null;
+  private closed = false;
+
+  constructor(
+    private readonly profile: ProfileId,
+    readonly meta: TimelineMeta,
+    private readonly limit = EVENT_LIMIT,
+  ) {
+    this.extent = { start: meta.start_ps, end: Math.max(meta.end_ps, meta.start_ps + 1) };
+    this.intervals = meta.lanes.reduce((sum, lane) => sum + lane.intervals, 0);
+  }
+
+  close(): void {
+    this.closed = true;
+    clearTimeout(this.timer);
+    this.running?.controller.abort();
+  }
+
+  /** Says what the user looks at; loads what is missing for it after a moment of rest. */
+  look(view: Range, pixels: number): void {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => void this.load(view, Math.max(1, pixels)), this.overview ? DEBOUNCE_MS : 0);
+  }
+
+  private async load(view: Range, pixels: number): Promise<void> {
+    if (this.closed || this.meta.lanes.length === 0) return;
+    if (this.events.some((block) => covers(block, view))) return;
+    const overviewFirst = !this.overview;
+    const choice = overviewFirst
+      ? ({ detail: "bins", range: this.extent } as const)
+      : chooseDetail(view, this.extent, this.intervals, this.limit, this.tooLong);
+    if (choice.detail === "bins" && !overviewFirst && this.sharpBins(view, pixels)) return;
+    if (this.running && this.running.detail === choice.detail && covers(this.running.range, view)) return;
+
+    this.running?.controller.abort();
+    const controller = new AbortController();
+    this.running = { controller, ...choice };
+    this.loading.value = true;
+    let again = false;
+    try {
+      await whenVisible();
+      const options = { signal: controller.signal };
+      const { start, end } = choice.range;
+      if (choice.detail === "events") {
+        const columns = await fetchEvents(this.profile, start, end, this.limit, options);
+        if (columns.truncated) this.tooLong = Math.min(this.tooLong, length(choice.range));
+        else this.keepEvents(indexEvents(columns, choice.range, this.meta.categories.length));
+        again = columns.truncated;
+      } else {
+        // Many lanes: one bin a pixel of the screen is enough.
+        const wide = pixels * (this.meta.lanes.length > 32 ? 1 : 2);
+        const bins = await fetchBins(this.profile, start, end, Math.min(Math.ceil(wide), WIDEST_BINS), options);
+        this.keepBins({ ...choice.range, bins }, overviewFirst);
+        again = overviewFirst;
+      }
+      this.error.value = null;
+      this.version.value += 1;
+    } catch (error) {
+      if (!isAbort(error)) this.error.value = asApiError(error);
+    } finally {
+      if (this.running?.controller === controller) {
+        this.running = null;
+        this.loading.value = false;
+        if (again) void this.load(view, pixels);
+      }
+    }
+  }
+
+  private keepEvents(block: EventBlock): void {
+    this.events = [block, ...this.events.filter((old) => !covers(block, old))].slice(0, EVENT_BLOCKS);
+  }
+
+  private keepBins(block: BinBlock, overview: boolean): void {
+    if (overview) this.overview = block;
+    else this.bins = [block, ...this.bins].slice(0, BIN_BLOCKS);
+  }
+
+  private sharpBins(view: Range, pixels: number): boolean {
+    const wanted = (BINS_PER_PIXEL * pixels) / length(view);
+    return [...this.bins, this.overview].some(
+      (block) => block && covers(block, view) && block.bins.width / length(block) >= wanted,
+    );
+  }
+
+  private bestBins(view: Range): BinBlock | null {
+    let best = this.overview;
+    for (const block of this.bins) {
+      if (covers(block, view) && (!best || block.bins.width / length(block) > best.bins.width / length(best)))
+        best = block;
+    }
+    return best;
+  }
+
+  private block(view: Range): EventBlock | null {
+    let best: EventBlock | null = null;
+    for (const block of this.events) if (covers(block, view) && (!best || block.count < best.count)) best = block;
+    return best;
+  }
+
+  /** The intervals of a lane when the view is drawn from intervals. */
+  lane(view: Range, index: number): { lane: LaneEvents; names: string[] } | null {
+    const block = this.block(view);
+    const lane = block?.lanes.get(this.meta.lanes[index].id);
+    return block && lane ? { lane, names: block.names } : null;
+  }
+
+  /** Fills `out[category * width + pixel]` for one lane; false when nothing is loaded. */
+  cover(index: number, view: Range, width: number, out: Float32Array): boolean {
+    const block = this.block(view);
+    if (block) {
+      const lane = block.lanes.get(this.meta.lanes[index].id);
+      if (lane) coverFromEvents(lane, view, width, out);
+      else out.fill(0);
+      return true;
+    }
+    const bins = this.bestBins(view);
+    if (!bins || index >= bins.bins.lanes) return false;
+    coverFromBins(bins, index, view, width, out);
+    return true;
+  }
+
+  /** The interval at a time, when intervals are loaded; undefined when they are not, null for none there. */
+  intervalAt(view: Range, index: number, time: number): FoundInterval | null | undefined {
+    const block = this.block(view);
+    if (!block) return undefined;
+    const lane = block.lanes.get(this.meta.lanes[index].id);
+    const row = lane ? findEvent(lane, time) : -1;
+    if (!lane || row < 0) return null;
+    return {
+      start: lane.start[row],
+      end: lane.end[row],
+      category: this.meta.categories[lane.category[row]] ?? "no_evidence",
+      name: lane.name[row] === NO_NAME ? null : (block.names[lane.name[row]] ?? null),
+    };
+  }
+}

@@ -1,0 +1,179 @@
+import { useState } from "preact/hooks";
+import type { DeviceResult, Diagnosis } from "../api/types";
+import { CAUSES, cssBackground, WORK } from "../charts/palette";
+import { formatMs, formatPercent, fullText, shorten } from "../format";
+import { plural, t, tId } from "../i18n";
+import { dark } from "../state/host";
+import { gpuName, manyHosts } from "./gpu";
+import { Legend } from "./Swatch";
+
+export interface Part {
+  category: string;
+  ms: number;
+  share: number;
+}
+
+/** A GPU's window by what filled it, in the order of the legend; idle time that has no cause in the data counts as such. */
+export function partsOf(device: DeviceResult): Part[] {
+  const wall = device.wall_ms ?? 0;
+  if (wall <= 0) return [];
+  const times: [string, number][] = [
+    ["compute", device.compute_ms ?? 0],
+    ["communication", device.communication_ms ?? 0],
+    ["transfer", device.transfer_ms ?? 0],
+  ];
+  let explained = 0;
+  const known = new Set<string>(CAUSES);
+  for (const cause of [...CAUSES, ...Object.keys(device.idle_by_cause_ms).filter((id) => !known.has(id))]) {
+    const ms = device.idle_by_cause_ms[cause] ?? 0;
+    explained += ms;
+    if (ms > 0) times.push([cause, ms]);
+  }
+  const rest = (device.idle_ms ?? 0) - explained;
+  if (rest > wall * 1e-6) {
+    const row = times.find(([category]) => category === "no_evidence");
+    if (row) row[1] += rest;
+    else times.push(["no_evidence", rest]);
+  }
+  return times.filter(([, ms]) => ms > 0).map(([category, ms]) => ({ category, ms, share: ms / wall }));
+}
+
+/** Categories that some GPU has, in the order of the legend. */
+export function presentCategories(devices: readonly DeviceResult[]): string[] {
+  const present = new Set(devices.flatMap((device) => partsOf(device).map((part) => part.category)));
+  const order: string[] = [...WORK, ...CAUSES];
+  return [...order.filter((id) => present.has(id)), ...[...present].filter((id) => !order.includes(id))];
+}
+
+/** The sentence under the picture: how much was computed, and what took most of the rest. */
+export function accountingSentence(devices: readonly DeviceResult[]): string {
+  const counted = devices.filter((device) => device.wall_ms);
+  if (!counted.length) return t("accounting_none");
+  const mean = new Map<string, number>();
+  for (const device of counted) {
+    for (const part of partsOf(device)) {
+      mean.set(part.category, (mean.get(part.category) ?? 0) + part.share / counted.length);
+    }
+  }
+  const compute = mean.get("compute") ?? 0;
+  mean.delete("compute");
+  const [largest] = [...mean].sort((a, b) => b[1] - a[1]);
+  const first = t("accounting_compute", { share: formatPercent(compute) });
+  if (!largest || largest[1] < 0.005) return first;
+  return `${first} ${t("accounting_loss", { what: tId("category", largest[0]).toLowerCase(), share: formatPercent(largest[1]) })}`;
+}
+
+const FEW = 16;
+
+function Bar({ device, hosts }: { device: DeviceResult; hosts: boolean }) {
+  const parts = partsOf(device);
+  const label = parts.map((part) => `${tId("category", part.category)} ${formatPercent(part.share)}`).join(", ");
+  const name = gpuName(device, hosts);
+  return (
+    <div class="bar-row">
+      <span class="bar-name" title={fullText([device.host, device.name].filter(Boolean).join(" · "))}>
+        {name}
+      </span>
+      {parts.length ? (
+        <div class="bar" role="img" aria-label={`${name}: ${label}`}>
+          {parts.map((part) => (
+            <span
+              key={part.category}
+              class="bar-part"
+              title={`${tId("category", part.category)}: ${formatMs(part.ms)} · ${formatPercent(part.share)}`}
+              style={{ flexGrow: part.ms, background: cssBackground(part.category, dark.value) }}
+            >
+              {part.share >= 0.09 ? <span class="bar-value">{formatPercent(part.share)}</span> : null}
+            </span>
+          ))}
+        </div>
+      ) : (
+        <span class="muted">{t("accounting_idle_gpu")}</span>
+      )}
+    </div>
+  );
+}
+
+function Table({
+  devices,
+  categories,
+  hosts,
+}: {
+  devices: readonly DeviceResult[];
+  categories: string[];
+  hosts: boolean;
+}) {
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling region needs the keyboard
+    <section class="table-scroll" tabIndex={0} aria-label={t("accounting_table")}>
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">{t("gpu")}</th>
+            <th scope="col" class="number">
+              {t("window")}
+            </th>
+            {categories.map((category) => (
+              <th scope="col" key={category} class="number">
+                {tId("category", category)}
+              </th>
+            ))}
+            <th scope="col" class="number">
+              {t("occupancy")}
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {devices.map((device) => {
+            const parts = new Map(partsOf(device).map((part) => [part.category, part]));
+            return (
+              <tr key={`${device.host}|${device.id}`}>
+                <th scope="row">{gpuName(device, hosts)}</th>
+                <td class="number">{formatMs(device.wall_ms)}</td>
+                {categories.map((category) => {
+                  const part = parts.get(category);
+                  return (
+                    <td key={category} class="number">
+                      {part ? `${formatMs(part.ms)} · ${formatPercent(part.share)}` : "0"}
+                    </td>
+                  );
+                })}
+                <td class="number">{formatPercent(device.occupancy)}</td>
+              </tr>
+            );
+          })}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+/** Where each GPU's window went: bars, a sentence, and the numbers. */
+export function Accounting({ result }: { result: Diagnosis }) {
+  const [all, setAll] = useState(false);
+  const { devices } = result;
+  if (!devices.length) return <p class="state">{t("accounting_no_gpu")}</p>;
+  const hosts = manyHosts(devices);
+  const shown = all ? devices : devices.slice(0, FEW);
+  const categories = presentCategories(devices);
+  return (
+    <>
+      <div class="bars">
+        {shown.map((device) => (
+          <Bar key={`${device.host}|${device.id}`} device={device} hosts={hosts} />
+        ))}
+      </div>
+      {devices.length > FEW ? (
+        <button type="button" class="quiet" aria-expanded={all} onClick={() => setAll(!all)}>
+          {all ? t("show_fewer") : plural("show_all_gpus", devices.length)}
+        </button>
+      ) : null}
+      <Legend categories={categories} />
+      <p class="sentence">{shorten(accountingSentence(devices), 400)}</p>
+      <details>
+        <summary>{t("accounting_table")}</summary>
+        <Table devices={devices} categories={categories} hosts={hosts} />
+      </details>
+    </>
+  );
+}

@@ -1,0 +1,112 @@
+import { useState } from "preact/hooks";
+import { cleanText, formatBytes, formatDuration, formatInt, fullText, shorten } from "../format";
+import { isLang, LANGS, lang, plural, t, tId } from "../i18n";
+import { saveSetting, shareUrl } from "../state/host";
+import { diagnosis, refreshSessions, selectedInfo, sessions, shareHash } from "../state/store";
+import { copyText } from "./copy";
+import { Icon } from "./Icon";
+import { SessionPicker } from "./SessionPicker";
+
+function LanguageSwitch() {
+  return (
+    <label class="language">
+      <span class="hidden">{t("language")}</span>
+      <select
+        value={lang.value}
+        onChange={(event) => {
+          const value = event.currentTarget.value;
+          if (!isLang(value)) return;
+          lang.value = value;
+          saveSetting("lang", value);
+        }}
+      >
+        {LANGS.map((code) => (
+          <option key={code} value={code} lang={code}>
+            {tId("language", code)}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+function CopyLink() {
+  const [copied, setCopied] = useState(false);
+  const copy = async () => {
+    setCopied(await copyText(shareUrl(shareHash.peek())));
+    setTimeout(() => setCopied(false), 2000);
+  };
+  return (
+    <button type="button" class="quiet" onClick={copy}>
+      <Icon name="link" />
+      <span aria-live="polite">{copied ? t("copied") : t("copy_link")}</span>
+    </button>
+  );
+}
+
+/** What the profile is: where it comes from, how much of it there is. */
+function Facts() {
+  const info = selectedInfo.value;
+  const result = diagnosis.value.data;
+  if (!info) return null;
+  const hosts = result?.profile.hosts.length ? result.profile.hosts : info.hosts;
+  const facts: [string, string, string?][] = [
+    [t("fact_format"), `${tId("format", info.format)} · ${formatBytes(info.size_bytes)}`],
+    [
+      t("fact_hosts"),
+      hosts.length > 3 ? plural("hosts", hosts.length) : hosts.map((host) => shorten(host, 40)).join(", "),
+      fullText(hosts.join(", ")),
+    ],
+  ];
+  if (result) {
+    const names = [...new Set(result.devices.map((device) => device.name).filter((name): name is string => !!name))];
+    const gpus =
+      names.length === 1
+        ? `${formatInt(result.devices.length)} × ${shorten(names[0], 40)}`
+        : formatInt(result.devices.length);
+    facts.push([t("fact_gpus"), gpus, names.map(cleanText).join(", ")]);
+    const { count, source, median_ms } = result.steps;
+    const steps = count
+      ? `${formatInt(count)} · ${t("median", { value: formatDuration(median_ms) })}`
+      : t("steps_none");
+    facts.push([t("fact_steps"), count && source === "inferred" ? `${steps} · ${t("steps_inferred")}` : steps]);
+    const { window_ms, recorded_ms } = result.profile;
+    const window = formatDuration(window_ms);
+    facts.push([
+      t("fact_window"),
+      recorded_ms === null ? window : t("window_of", { window, recorded: formatDuration(recorded_ms) }),
+      t("window_hint"),
+    ]);
+  }
+  return (
+    <dl class="facts">
+      {facts.map(([name, value, hint]) => (
+        <div key={name} title={hint}>
+          <dt>{name}</dt>
+          <dd>{value || "–"}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+export function Header() {
+  const busy = sessions.value.status === "loading" || sessions.value.data?.scanning;
+  return (
+    <header class="header">
+      <div class="header-row">
+        <h1>GPU Doctor</h1>
+        <SessionPicker />
+        <div class="header-tools">
+          <button type="button" class="quiet" onClick={() => void refreshSessions()} aria-busy={!!busy}>
+            <Icon name="refresh" />
+            {t("refresh")}
+          </button>
+          <CopyLink />
+          <LanguageSwitch />
+        </div>
+      </div>
+      <Facts />
+    </header>
+  );
+}

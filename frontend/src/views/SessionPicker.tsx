@@ -1,0 +1,141 @@
+import { useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
+import type { SessionInfo } from "../api/types";
+import { formatDate, fullText, shorten } from "../format";
+import { t } from "../i18n";
+import { sameProfile, selected, selectProfile, sessions } from "../state/store";
+import { Icon } from "./Icon";
+
+const MOST_SHOWN = 200;
+
+/** Sessions whose label, run, hosts or format hold every word of the query. */
+export function filterSessions(all: readonly SessionInfo[], query: string): SessionInfo[] {
+  const words = query.toLowerCase().split(/\s+/).filter(Boolean);
+  return all.filter((session) => {
+    const text = `${session.label} ${session.run} ${session.session} ${session.hosts.join(" ")} ${session.format}`;
+    const lower = text.toLowerCase();
+    return words.every((word) => lower.includes(word));
+  });
+}
+
+/** A combobox over all sessions of the logdir: type to search, arrows and Enter to choose. */
+export function SessionPicker() {
+  const all = sessions.value.data?.sessions ?? [];
+  const current = selected.value;
+  const chosen = all.find((session) => sameProfile(session, current));
+  const [open, setOpen] = useState(false);
+  const [query, setQuery] = useState("");
+  const [active, setActive] = useState(0);
+  const id = useId();
+  const list = useRef<HTMLUListElement>(null);
+  const input = useRef<HTMLInputElement>(null);
+  const found = useMemo(() => filterSessions(all, query), [all, query]);
+  const shown = found.slice(0, MOST_SHOWN);
+
+  // Dependencies: the option to show changes with `active`.
+  useEffect(() => {
+    list.current?.querySelector('[data-active="true"]')?.scrollIntoView({ block: "nearest" });
+  }, [open, active]);
+
+  const show = () => {
+    if (open) return;
+    setQuery("");
+    setActive(
+      Math.max(
+        0,
+        all.findIndex((session) => sameProfile(session, current)),
+      ),
+    );
+    setOpen(true);
+  };
+  const close = () => setOpen(false);
+  const choose = (session: SessionInfo | undefined) => {
+    if (session) selectProfile(session);
+    close();
+  };
+  const onKeyDown = (event: KeyboardEvent) => {
+    const moves: Record<string, number> = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10 };
+    if (event.key in moves) {
+      event.preventDefault();
+      if (!open) show();
+      else setActive(Math.min(Math.max(active + moves[event.key], 0), Math.max(0, shown.length - 1)));
+    } else if (event.key === "Enter" && open) {
+      event.preventDefault();
+      choose(shown[active]);
+    } else if (event.key === "Enter") {
+      show();
+    } else if (event.key === "Escape" && open) {
+      event.preventDefault();
+      close();
+    }
+  };
+
+  return (
+    <div class="picker">
+      <label for={`${id}-input`}>{t("session")}</label>
+      <div class="picker-field">
+        <input
+          id={`${id}-input`}
+          ref={input}
+          type="text"
+          role="combobox"
+          autocomplete="off"
+          spellcheck={false}
+          aria-expanded={open}
+          aria-controls={`${id}-list`}
+          aria-autocomplete="list"
+          aria-activedescendant={open && shown[active] ? `${id}-${active}` : undefined}
+          placeholder={chosen ? shorten(chosen.label, 80) : t("session_search")}
+          value={open ? query : chosen ? shorten(chosen.label, 80) : ""}
+          title={chosen ? fullText(chosen.label) : undefined}
+          onMouseDown={show}
+          onInput={(event) => {
+            setOpen(true);
+            setQuery(event.currentTarget.value);
+            setActive(0);
+          }}
+          onKeyDown={onKeyDown}
+          onBlur={close}
+        />
+        <Icon name="chevron" />
+      </div>
+      <ul class="options" id={`${id}-list`} role="listbox" aria-label={t("session")} hidden={!open} ref={list}>
+        {open &&
+          shown.map((session, i) => (
+            // biome-ignore lint/a11y/useKeyWithClickEvents: the keyboard acts through the combobox
+            // biome-ignore lint/a11y/useFocusableInteractive: the combobox keeps the focus
+            <li
+              key={JSON.stringify([session.run, session.session])}
+              id={`${id}-${i}`}
+              role="option"
+              aria-selected={sameProfile(session, current)}
+              data-active={i === active}
+              onMouseDown={(event) => event.preventDefault()}
+              onMouseMove={() => setActive(i)}
+              onClick={() => choose(session)}
+            >
+              <span class="option-label" title={fullText(session.label)}>
+                {session.problem ? <Icon name="warning" /> : null}
+                {shorten(session.label, 80)}
+              </span>
+              <span class="muted">
+                {formatDate(session.modified_unix_s)}
+                {session.problem ? ` · ${t("session_unreadable")}` : ""}
+              </span>
+            </li>
+          ))}
+        {open && found.length === 0 ? (
+          // biome-ignore lint/a11y/useFocusableInteractive: a message, not a choice
+          <li role="option" aria-selected={false} aria-disabled="true" class="muted">
+            {t("session_none_found")}
+          </li>
+        ) : null}
+        {open && found.length > shown.length ? (
+          // biome-ignore lint/a11y/useFocusableInteractive: a message, not a choice
+          <li role="option" aria-selected={false} aria-disabled="true" class="muted">
+            {t("session_more", { n: found.length - shown.length })}
+          </li>
+        ) : null}
+      </ul>
+    </div>
+  );
+}

@@ -1,0 +1,430 @@
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { fetchMoment } from "../api/routes";
+import type { MomentDetails, ProfileId, TimelineMeta } from "../api/types";
+import { AXIS_HEIGHT, drawAxis, LanePainter, laneLayout, prepare, STEPS_HEIGHT, THEMES } from "../charts/draw";
+import { length, pan, type Range, zoom } from "../charts/viewport";
+import { formatDuration, formatInt, fullText, shorten } from "../format";
+import { plural, t } from "../i18n";
+import { dark } from "../state/host";
+import { highlight, timelineCalls } from "../state/store";
+import { EVENT_LIMIT, TimelineData } from "../state/timeline";
+import { analysed, defaultView, extent, PS_PER_MS, SHORTEST_PS, setView, view } from "../state/timelineView";
+import { formatRange } from "./Findings";
+import { ProfilerLink } from "./ProfilerLink";
+import { Failed } from "./Section";
+import { Legend } from "./Swatch";
+import { TimelineTip, type TipContent, tipText } from "./TimelineTip";
+
+const ZOOM_KEY = 0.7;
+const ZOOM_WHEEL = 0.0016;
+const PAN_KEY = 0.15;
+const MOMENT_DELAY_MS = 130;
+const TALLEST = 620;
+
+interface Cursor {
+  lane: number;
+  time: number;
+  x: number;
+  y: number;
+  /** Set from the keyboard: announced, and kept when the pointer leaves. */
+  keyboard: boolean;
+}
+
+const current = (): { range: Range; all: Range } | null =>
+  view.peek() && extent.peek() ? { range: view.peek()!, all: extent.peek()! } : null;
+
+function zoomBy(factor: number, fraction = 0.5): void {
+  const now = current();
+  if (now) setView(zoom(now.range, factor, fraction, now.all, SHORTEST_PS));
+}
+
+function panBy(share: number): void {
+  const now = current();
+  if (now) setView(pan(now.range, share, now.all));
+}
+
+/** Width and height of an element, kept up to date. */
+function useSize(ref: { current: HTMLElement | null }): { width: number; scale: number } {
+  const [size, setSize] = useState({ width: 0, scale: 1 });
+  useEffect(() => {
+    const element = ref.current;
+    if (!element) return;
+    const measure = () => setSize({ width: Math.floor(element.clientWidth), scale: window.devicePixelRatio || 1 });
+    measure();
+    const observer = new ResizeObserver(measure);
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, [ref]);
+  return size;
+}
+
+/** Details of a moment from the server, a moment after the pointer rests. */
+function useMoment(profile: ProfileId, lane: number | null, time: number | null): MomentDetails | null {
+  const [moment, setMoment] = useState<{ lane: number; details: MomentDetails } | null>(null);
+  useEffect(() => {
+    if (lane === null || time === null) return;
+    const controller = new AbortController();
+    const timer = setTimeout(async () => {
+      try {
+        setMoment({ lane, details: await fetchMoment(profile, lane, time, { signal: controller.signal }) });
+      } catch {
+        // Details are an extra: what is loaded already shows the kind and the length.
+      }
+    }, MOMENT_DELAY_MS);
+    return () => {
+      clearTimeout(timer);
+      controller.abort();
+    };
+  }, [profile, lane, time]);
+  if (!moment || moment.lane !== lane || time === null) return null;
+  const { start_ps, end_ps } = moment.details;
+  // An answer for another place of the lane says nothing about this one.
+  return start_ps !== null && end_ps !== null && start_ps <= time && time < end_ps ? moment.details : null;
+}
+
+function Toolbar({ profile, meta }: { profile: ProfileId; meta: TimelineMeta }) {
+  const range = view.value;
+  const host = meta.lanes[0]?.hosts_file ?? meta.lanes[0]?.host ?? "";
+  return (
+    <div class="toolbar">
+      <div class="buttons" role="group" aria-label={t("timeline_controls")}>
+        <button type="button" onClick={() => zoomBy(ZOOM_KEY)} title={`${t("zoom_in")} (W)`} aria-label={t("zoom_in")}>
+          +
+        </button>
+        <button
+          type="button"
+          onClick={() => zoomBy(1 / ZOOM_KEY)}
+          title={`${t("zoom_out")} (S)`}
+          aria-label={t("zoom_out")}
+        >
+          −
+        </button>
+        <button type="button" onClick={() => panBy(-0.5)} title={`${t("pan_left")} (A)`} aria-label={t("pan_left")}>
+          ←
+        </button>
+        <button type="button" onClick={() => panBy(0.5)} title={`${t("pan_right")} (D)`} aria-label={t("pan_right")}>
+          →
+        </button>
+        <button type="button" onClick={() => setView(null)} title="0">
+          {t("zoom_reset")}
+        </button>
+        {defaultView.value && extent.value && length(defaultView.value) < length(extent.value) * 0.999 ? (
+          <button type="button" onClick={() => setView(extent.peek())}>
+            {t("zoom_all")}
+          </button>
+        ) : null}
+      </div>
+      {range ? (
+        <span class="readout">
+          {formatRange(range.start / PS_PER_MS, range.end / PS_PER_MS)}{" "}
+          <span class="muted">({formatDuration(length(range) / PS_PER_MS)})</span>
+        </span>
+      ) : null}
+      {range && profile ? (
+        <ProfilerLink host={host} startMs={range.start / PS_PER_MS} endMs={range.end / PS_PER_MS} />
+      ) : null}
+    </div>
+  );
+}
+
+/** What a screen reader is told instead of the picture. */
+function summary(meta: TimelineMeta): string {
+  const range = view.value;
+  const parts = [plural("timeline_lanes", meta.lanes.length), plural("timeline_steps", meta.steps.length)];
+  if (range) parts.push(t("timeline_shows", { range: formatRange(range.start / PS_PER_MS, range.end / PS_PER_MS) }));
+  return parts.join(". ");
+}
+
+interface TimelineProps {
+  profile: ProfileId;
+  meta: TimelineMeta;
+  limit?: number;
+}
+
+/** One lane a GPU over time: steps on top, work and gaps by cause below. */
+export function Timeline({ profile, meta, limit = EVENT_LIMIT }: TimelineProps) {
+  const data = useMemo(() => new TimelineData(profile, meta, limit), [profile, meta, limit]);
+  useEffect(() => () => data.close(), [data]);
+  const root = useRef<HTMLDivElement>(null);
+  const plot = useRef<HTMLDivElement>(null);
+  const scroller = useRef<HTMLDivElement>(null);
+  const axisCanvas = useRef<HTMLCanvasElement>(null);
+  const laneCanvas = useRef<HTMLCanvasElement>(null);
+  const painter = useMemo(() => new LanePainter(), []);
+  const { width, scale } = useSize(plot);
+  const [scrollTop, setScrollTop] = useState(0);
+  const [cursor, setCursor] = useState<Cursor | null>(null);
+  const drag = useRef<{ x: number; range: Range; moved: boolean } | null>(null);
+  const [announced, setAnnounced] = useState("");
+
+  const layout = laneLayout(meta.lanes.length);
+  const total = meta.lanes.length * layout.pitch;
+  const height = Math.min(total, TALLEST);
+  const range = view.value;
+  const marked = highlight.value;
+  const version = data.version.value;
+  const isDark = dark.value;
+  const withHost = new Set(meta.lanes.map((lane) => lane.host)).size > 1;
+
+  useEffect(() => {
+    if (range && width) data.look(range, width * scale);
+  }, [data, range?.start, range?.end, width, scale]);
+
+  // Dependencies: `version` says that the data has something new.
+  useEffect(() => {
+    if (!range || !width) return;
+    const frame = requestAnimationFrame(() => {
+      const theme = THEMES[isDark ? "dark" : "light"];
+      const axis = axisCanvas.current && prepare(axisCanvas.current, width, AXIS_HEIGHT + STEPS_HEIGHT, scale);
+      if (axis) drawAxis(axis, range, width, meta.steps, theme);
+      const lanes = laneCanvas.current && prepare(laneCanvas.current, width, height, scale);
+      if (!lanes) return;
+      const lanesMarked = marked
+        ? new Set(
+            meta.lanes.flatMap((lane, i) =>
+              (marked.gpu === null || lane.gpu === marked.gpu) && (!marked.host || lane.host === marked.host)
+                ? [i]
+                : [],
+            ),
+          )
+        : null;
+      painter.draw(lanes, {
+        data,
+        view: range,
+        width,
+        height,
+        scrollTop,
+        layout,
+        scale,
+        theme,
+        window: analysed.peek(),
+        highlight:
+          marked && lanesMarked
+            ? { start: marked.startMs * PS_PER_MS, end: marked.endMs * PS_PER_MS, lanes: lanesMarked }
+            : null,
+        cursor,
+      });
+    });
+    return () => cancelAnimationFrame(frame);
+  }, [data, range?.start, range?.end, width, height, scale, scrollTop, version, isDark, marked, cursor, meta]);
+
+  // The plain wheel scrolls the page; with Ctrl or Cmd it zooms, so the listener must be able to prevent.
+  useEffect(() => {
+    const element = plot.current;
+    if (!element) return;
+    const onWheel = (event: WheelEvent) => {
+      if (!event.ctrlKey && !event.metaKey) return;
+      event.preventDefault();
+      const box = element.getBoundingClientRect();
+      const pixels = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? event.deltaY * 33 : event.deltaY;
+      zoomBy(Math.exp(Math.min(Math.max(pixels, -400), 400) * ZOOM_WHEEL), (event.clientX - box.left) / box.width);
+    };
+    element.addEventListener("wheel", onWheel, { passive: false });
+    return () => element.removeEventListener("wheel", onWheel);
+  }, []);
+
+  const calls = timelineCalls.value;
+  useEffect(() => {
+    if (!calls) return;
+    const reduced = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+    document.getElementById("timeline")?.scrollIntoView({ behavior: reduced ? "auto" : "smooth", block: "start" });
+    plot.current?.focus({ preventScroll: true });
+    const lane = meta.lanes.findIndex(
+      (each) => each.gpu === highlight.peek()?.gpu && (!highlight.peek()?.host || each.host === highlight.peek()?.host),
+    );
+    if (lane >= 0 && scroller.current) scroller.current.scrollTop = lane * layout.pitch - height / 2;
+  }, [calls]);
+
+  useEffect(() => {
+    const timer = setTimeout(() => setAnnounced(summary(meta)), 700);
+    return () => clearTimeout(timer);
+  }, [range?.start, range?.end, meta]);
+
+  const at = (event: PointerEvent | MouseEvent): Cursor | null => {
+    const box = laneCanvas.current?.getBoundingClientRect();
+    if (!box || !range) return null;
+    const x = event.clientX - box.left;
+    const y = event.clientY - box.top;
+    const inLane = (y + scrollTop) % layout.pitch;
+    const lane = Math.floor((y + scrollTop) / layout.pitch);
+    if (x < 0 || x >= width || y < 0 || y >= height || lane >= meta.lanes.length || inLane > layout.height) return null;
+    return { lane, x, y, time: range.start + (x / width) * length(range), keyboard: false };
+  };
+
+  const onPointerDown = (event: PointerEvent) => {
+    if (event.button !== 0 || !range) return;
+    drag.current = { x: event.clientX, range, moved: false };
+    (event.currentTarget as Element).setPointerCapture(event.pointerId);
+  };
+  const onPointerMove = (event: PointerEvent) => {
+    const held = drag.current;
+    if (held && extent.peek()) {
+      const share = (held.x - event.clientX) / width;
+      if (Math.abs(held.x - event.clientX) > 3) held.moved = true;
+      if (held.moved) {
+        setCursor(null);
+        setView(pan(held.range, share, extent.peek()!));
+      }
+      return;
+    }
+    setCursor(at(event));
+  };
+  const onPointerUp = () => {
+    drag.current = null;
+  };
+
+  const moveCursor = (lanes: number, edge: -1 | 0 | 1) => {
+    if (!range) return;
+    const lane = Math.min(Math.max((cursor?.lane ?? 0) + lanes, 0), meta.lanes.length - 1);
+    let time =
+      cursor && cursor.time >= range.start && cursor.time < range.end ? cursor.time : (range.start + range.end) / 2;
+    if (edge !== 0) {
+      const found = data.intervalAt(range, lane, time);
+      const pixel = length(range) / width;
+      if (found) time = edge > 0 ? found.end + 1 : found.start - 1;
+      else time += edge * pixel;
+      time = Math.min(Math.max(time, range.start), range.end - 1);
+    }
+    const y = lane * layout.pitch - scrollTop + layout.height / 2;
+    setCursor({ lane, time, x: ((time - range.start) / length(range)) * width, y, keyboard: true });
+  };
+
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const actions: Record<string, () => void> = {
+      w: () => zoomBy(ZOOM_KEY),
+      "+": () => zoomBy(ZOOM_KEY),
+      "=": () => zoomBy(ZOOM_KEY),
+      s: () => zoomBy(1 / ZOOM_KEY),
+      "-": () => zoomBy(1 / ZOOM_KEY),
+      a: () => panBy(-PAN_KEY),
+      ArrowLeft: () => panBy(-PAN_KEY),
+      d: () => panBy(PAN_KEY),
+      ArrowRight: () => panBy(PAN_KEY),
+      "0": () => setView(null),
+      Home: () => setView(null),
+      ArrowUp: () => moveCursor(-1, 0),
+      ArrowDown: () => moveCursor(cursor ? 1 : 0, 0),
+      "[": () => moveCursor(0, -1),
+      "]": () => moveCursor(0, 1),
+      ",": () => moveCursor(0, -1),
+      ".": () => moveCursor(0, 1),
+      Escape: () => setCursor(null),
+    };
+    const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+    if (!action) return;
+    event.preventDefault();
+    action();
+  };
+
+  const moment = useMoment(profile, cursor ? meta.lanes[cursor.lane].id : null, cursor ? cursor.time : null);
+  let tip: TipContent | null = null;
+  if (cursor && range) {
+    const interval = data.intervalAt(range, cursor.lane, cursor.time);
+    const lane = meta.lanes[cursor.lane];
+    tip = {
+      gpu: withHost ? `${shorten(lane.host, 24)} · ${lane.label}` : lane.label,
+      time: cursor.time,
+      interval: interval ?? null,
+      mixture: interval === undefined ? mixtureAt(data, cursor, range, width) : [],
+      moment,
+    };
+    if (!tip.interval && !tip.moment && !tip.mixture.length) tip = null;
+  }
+  const spoken = tip && cursor?.keyboard ? tipText(tip) : announced;
+
+  if (!meta.lanes.length) return <p class="state">{t("timeline_none")}</p>;
+  const firstLane = Math.max(0, Math.floor(scrollTop / layout.pitch) - 1);
+  const lastLane = Math.min(meta.lanes.length, Math.ceil((scrollTop + height) / layout.pitch) + 1);
+  const present = meta.categories;
+  return (
+    <div class="timeline" ref={root}>
+      <Toolbar profile={profile} meta={meta} />
+      {data.error.value ? (
+        <Failed error={data.error.value} retry={() => range && data.look(range, width * scale)} />
+      ) : null}
+      <p class="hidden" id="timeline-help">
+        {t("timeline_help")}
+      </p>
+      <div class="tl-head">
+        <span class="tl-steps-label">{meta.steps.length ? t("steps") : ""}</span>
+        <canvas
+          ref={axisCanvas}
+          aria-hidden="true"
+          style={{ width: `${width}px`, height: `${AXIS_HEIGHT + STEPS_HEIGHT}px` }}
+        />
+      </div>
+      <div
+        class="tl-scroll"
+        ref={scroller}
+        tabIndex={total > height ? 0 : undefined}
+        style={{ height: `${height}px` }}
+        onScroll={(event) => setScrollTop(event.currentTarget.scrollTop)}
+      >
+        <div class="tl-labels" style={{ height: `${total}px` }} aria-hidden="true">
+          {meta.lanes.slice(firstLane, lastLane).map((lane, i) => (
+            <span
+              key={lane.id}
+              style={{ top: `${(firstLane + i) * layout.pitch}px`, height: `${layout.height}px` }}
+              title={fullText([lane.host, lane.name, plural("intervals", lane.intervals)].filter(Boolean).join(" · "))}
+            >
+              {withHost ? `${shorten(lane.host, 12)} · ` : ""}
+              {shorten(lane.label, 18)}
+            </span>
+          ))}
+        </div>
+        <div
+          class="tl-plot"
+          ref={plot}
+          // biome-ignore lint/a11y/noNoninteractiveTabindex: it is operated by the keyboard
+          tabIndex={0}
+          role="application"
+          aria-label={t("timeline_label")}
+          aria-describedby="timeline-help"
+          style={{ height: `${height}px` }}
+          onPointerDown={onPointerDown}
+          onPointerMove={onPointerMove}
+          onPointerUp={onPointerUp}
+          onPointerCancel={onPointerUp}
+          onPointerLeave={() => !cursor?.keyboard && setCursor(null)}
+          onDblClick={() => setView(null)}
+          onKeyDown={onKeyDown}
+          onBlur={() => setCursor(null)}
+        >
+          <canvas ref={laneCanvas} aria-hidden="true" style={{ width: `${width}px`, height: `${height}px` }} />
+          {tip && cursor ? (
+            <TimelineTip content={tip} x={cursor.x} y={Math.min(cursor.y + 16, height)} flip={cursor.x > width / 2} />
+          ) : null}
+        </div>
+      </div>
+      <p class="hidden" aria-live="polite">
+        {spoken}
+      </p>
+      <div class="tl-foot">
+        <Legend categories={present} />
+        <p class="muted hint">
+          {t("timeline_hint")}
+          {data.loading.value ? ` · ${t("loading_details")}` : ""}
+        </p>
+      </div>
+      <p class="hidden">
+        {meta.lanes.length <= 64
+          ? meta.lanes.map((lane) => `${lane.label}: ${plural("intervals", lane.intervals)}`).join("; ")
+          : formatInt(meta.lanes.length)}
+      </p>
+    </div>
+  );
+}
+
+/** What fills the pixel under the pointer, largest first. */
+function mixtureAt(data: TimelineData, cursor: Cursor, range: Range, width: number): TipContent["mixture"] {
+  const { categories } = data.meta;
+  const pixel = length(range) / width;
+  const out = new Float32Array(categories.length);
+  if (!data.cover(cursor.lane, { start: cursor.time - pixel / 2, end: cursor.time + pixel / 2 }, 1, out)) return [];
+  return categories
+    .map((category, i) => ({ category, share: Math.min(1, out[i]) }))
+    .filter((part) => part.share > 0)
+    .sort((a, b) => b.share - a.share)
+    .slice(0, 6);
+}

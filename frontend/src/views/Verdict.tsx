@@ -1,0 +1,58 @@
+import type { Diagnosis } from "../api/types";
+import { cleanText, formatMs, formatPercent } from "../format";
+import { plural, t } from "../i18n";
+import { Icon } from "./Icon";
+
+/** Mean share of the window in which the GPUs computed; null when unknown. */
+export function meanCompute(result: Diagnosis): number | null {
+  const shares = result.devices.flatMap(({ compute_ms, wall_ms }) =>
+    compute_ms !== null && wall_ms ? [compute_ms / wall_ms] : [],
+  );
+  return shares.length ? shares.reduce((sum, share) => sum + share, 0) / shares.length : null;
+}
+
+/** The one sentence that says how the run is. */
+export function verdictSentence(result: Diagnosis): string {
+  const busy = meanCompute(result);
+  const computing = busy === null ? "" : ` ${t("verdict_computing", { share: formatPercent(busy) })}`;
+  if (result.verdict === "cannot_tell") return t("verdict_cannot_tell_text");
+  const count = (severity: string) => result.findings.filter((finding) => finding.severity === severity).length;
+  const critical = count("critical");
+  const warnings = count("warning");
+  if (result.verdict === "ok" || critical + warnings === 0) return t("verdict_ok_text") + computing;
+  const worst = result.findings.find((finding) => finding.severity === result.verdict) ?? result.findings[0];
+  const cost =
+    worst.saving_ms_per_step !== null
+      ? t("verdict_cost_step", { cost: formatMs(worst.saving_ms_per_step) })
+      : worst.share !== null
+        ? t("verdict_cost_share", { share: formatPercent(worst.share) })
+        : "";
+  const counts = [
+    critical ? plural("count_critical", critical) : "",
+    warnings ? plural("count_warning", warnings) : "",
+  ].filter(Boolean);
+  return `${t("verdict_problem_text", { counts: counts.join(t("and")), worst: worst.title })}${cost}.${computing}`;
+}
+
+export function Verdict({ result }: { result: Diagnosis }) {
+  const warnings = result.profile.warnings;
+  return (
+    <section class={`verdict verdict-${result.verdict}`} aria-labelledby="verdict-title">
+      <Icon name={result.verdict} size={32} />
+      <div>
+        <h2 id="verdict-title">{t(`verdict_${result.verdict}`)}</h2>
+        <p>{cleanText(verdictSentence(result))}</p>
+        {warnings.length ? (
+          <details open={warnings.length <= 2}>
+            <summary>{plural("profile_warnings", warnings.length)}</summary>
+            <ul>
+              {warnings.map((warning) => (
+                <li key={warning}>{cleanText(warning.slice(0, 2000))}</li>
+              ))}
+            </ul>
+          </details>
+        ) : null}
+      </div>
+    </section>
+  );
+}
