@@ -95,6 +95,7 @@ class JaxProgram:
             start = simulation.now
             with ExitStack() as spans:
                 spans.enter_context(thread.span("train", {"step_num": number, "_r": 1}))
+                yield from thread.spend(us(5), "host_other")
                 spans.enter_context(thread.span("PjitFunction(train_step)"))
                 yield from thread.spend(simulation.jitter(us(run.python_us * 0.6), 0.1), "host_other")
                 with thread.span("ParseArguments"):
@@ -106,8 +107,9 @@ class JaxProgram:
                             batches.append((yield from self._put_batch(thread, copies, step)))
                 producer = simulation.serial() << 8
                 with thread.span(f"{_EXECUTABLE}::Execute", {"_pt": PJRT, "_p": Unsigned(producer)}):
-                    yield from thread.spend(us(24), "launch")
+                    yield from thread.spend(us(14), "launch")
                     for inbox, batch in zip(self._inboxes, batches, strict=True):
+                        yield from thread.spend(simulation.jitter(us(3), 0.3), "launch")
                         inbox.put(_Execution(step, producer, batch), thread)
                 yield from thread.spend(us(run.python_us * 0.4), "host_other")
             self.markers.append(Marker(number, start, simulation.now))
@@ -135,6 +137,7 @@ class JaxProgram:
                     with thread.span(name):
                         yield from thread.spend(us(time), "launch")
                 spans.enter_context(thread.span("GpuExecutable::ExecuteThunks", {"module_name": Ref(MODULE)}))
+                yield from thread.spend(us(2), "launch")
                 spans.enter_context(thread.span(f"{MODULE}:XLA GPU module"))
                 with thread.span("Thunks::Initialize"):
                     yield from thread.spend(us(5), "launch")

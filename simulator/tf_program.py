@@ -86,14 +86,18 @@ class TfProgram:
             start = simulation.now
             with ExitStack() as spans:
                 spans.enter_context(thread.span("train", {"step_num": number, "_r": 1}))
+                yield from thread.spend(us(12), "launch")
                 known: Stats = {"tf_function_call": Ref("notTraced-nonXla"), "tracing_count": 2}
                 spans.enter_context(thread.span("one_step_on_iterator", known))
                 yield from thread.spend(simulation.jitter(us(260), 0.2), "launch")
                 spans.enter_context(thread.span("TFE_Py_ExecuteCancelable"))
+                yield from thread.spend(us(8), "launch")
                 spans.enter_context(thread.span("EagerExecute", {"eager_op": Ref(_FUNCTION), "is_func": 1}))
+                yield from thread.spend(us(4), "launch")
                 spans.enter_context(thread.span(f"EagerLocalExecute: {_FUNCTION}"))
+                yield from thread.spend(us(22), "launch")
                 spans.enter_context(thread.span("EagerKernelExecute"))
-                yield from thread.spend(us(30), "launch")
+                yield from thread.spend(us(3), "launch")
                 spans.enter_context(thread.span("KernelAndDeviceFunc::Run"))
                 shared = identity(simulation)
                 calls = [_Call(step, shared, random_id(simulation), Signal()) for _ in self._devices]
