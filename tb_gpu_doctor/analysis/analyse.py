@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tb_gpu_doctor.analysis.accounting import account, summarise
-from tb_gpu_doctor.analysis.host_tree import enclosing, producer_of
+from tb_gpu_doctor.analysis.callers import causality
 from tb_gpu_doctor.analysis.idle import find_gaps, no_gaps
 from tb_gpu_doctor.analysis.kernels import kernel_table
 from tb_gpu_doctor.analysis.lateness import find_lateness
@@ -27,18 +27,17 @@ def analyse(trace: Trace, progress: Callable[[float], None] | None = None) -> Tr
         if progress is not None:
             progress(done)
 
-    parent = enclosing(trace.host_events)
-    producer = producer_of(trace.host_events)
+    causes = causality(trace)
     launch = launch_of(trace)
     report(0.2)
-    steps = find_steps(trace, launch, parent, producer)
+    steps = find_steps(trace, launch, causes)
     window = find_window(trace, steps)
     report(0.4)
     if window is None:
         return TraceAnalysis(
             steps, None, recorded_span(trace), (), no_gaps(), (), None, kernel_table(trace, None), ()
         )  # fmt: skip
-    gaps = find_gaps(trace, window, launch, parent, producer)
+    gaps = find_gaps(trace, window, launch, causes)
     report(0.7)
     accounting = account(trace, window, gaps)
     summaries = summarise(trace, window, steps)

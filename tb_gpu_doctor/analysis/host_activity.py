@@ -72,7 +72,10 @@ class HostActivity:
         kind = by_name[inverse] if len(used) else np.zeros(0, np.uint8)
         # Markers of steps, whatever their name, enclose work and are none.
         kind = np.where(host.step_num >= 0, np.uint8(Kind.NEUTRAL), kind)
-        self.kind: UInt8 = kind
+        known = nearest_with((kind != Kind.NEUTRAL) & (kind != Kind.UNKNOWN_NAME), parent)
+        around = np.where(known >= 0, kind[np.maximum(known, 0)], Kind.HOST_OTHER)
+        inner = np.where((around == Kind.LAUNCH) | (around == Kind.WAIT), Kind.LAUNCH, Kind.HOST_OTHER)
+        self.kind: UInt8 = np.where(kind == Kind.UNKNOWN_NAME, inner, kind).astype(np.uint8)
         self.meaning = nearest_with(kind != Kind.NEUTRAL, parent)
         blocking = np.array([is_blocking_input(n) for n in names], np.bool_)
         self.fetches = np.flatnonzero(blocking[inverse]) if len(used) else np.zeros(0, np.int64)
@@ -171,5 +174,3 @@ def _fill_holes(time: Int64, cause: UInt8) -> UInt8:
     beside[:-1] |= launch[1:]
     beside[-1] = False  # after the last event of a thread nothing is known
     return np.where(hole & beside, np.uint8(Cause.LAUNCH), cause)
-
-

@@ -1,17 +1,15 @@
 """What a host event's name says about why the host is late: tables as data, first match wins.
 
 `Kind` adds to the causes what is no cause by itself: waiting or glue (WAIT: the thread sits in a
-call that another thread works for) and events that say nothing (NEUTRAL: the encloser counts).
+call that another thread works for), events that say nothing (NEUTRAL: the encloser counts) and names
+that no table knows (UNKNOWN_NAME: inside a framework call they are its inner steps, such as the thunks of
+an XLA executable, hence launch work; elsewhere they are the user's own, hence host_other).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from enum import IntEnum
-
-import numpy as np
-from numpy.typing import NDArray
 
 from tb_gpu_doctor.analysis.vocabulary import Cause
 
@@ -27,6 +25,7 @@ class Kind(IntEnum):
     HOST_OTHER = Cause.HOST_OTHER
     WAIT = 16
     NEUTRAL = 17
+    UNKNOWN_NAME = 18
 
 
 _MAX_NAME = 512
@@ -59,8 +58,15 @@ _TABLE: tuple[tuple[re.Pattern[str], Kind], ...] = tuple(
         # Waiting for the device.
         (r"^(?:cu|hip|cuda)\w*Synchronize|^(?:cu|hip|cuda)Memcpy(?:DtoH|HtoD|DtoD)?(?:_v\d)?$|BlockHostUntil|BlockUntilReady|block_until_ready|AwaitReady|TensorHandle::(?:CopyToDevice|Resolve|WaitReady)|TFE_TensorHandleResolve|::ToLiteral|CopyRawToHost|_single_device_array_to_np_array|^\$\S+\.py:\d+ (?:numpy|item|block_until_ready)$", Kind.SYNC),
         # Calls in which a thread waits while others execute for it.
-        (r"^(?:FunctionRun|EagerExecute|EagerLocalExecute|KernelAndDeviceFunc\w*|TFE_Py_\w+|EagerKernelExecute|ProcessFunctionLibraryRuntime\w*)\b", Kind.WAIT),
-        (r"^(?:ExecutorState::Process|ExecutorDoneCallback|\$(?:function|polymorphic_function|tracing_compilation|concrete_function|atomic_function|execute|context|api|pjit|trainer|training)\.py:\d+ )", Kind.WAIT),
+        (r"^(?:FunctionRun|EagerExecute|EagerLocalExecute|KernelAndDeviceFunc\w*|TFE_Py_\w+|EagerKernelExecute|ProcessFunctionLibraryRuntime\w*|RemoteCallOp\w*)\b", Kind.WAIT),
+        (r"^(?:ExecutorState::Process|ExecutorDoneCallback)", Kind.WAIT),
+        (r"^\$(?:polymorphic_function|def_function|tracing_compilation|concrete_function|atomic_function|function_type\w*|execute|trainer|training)\.py:\d+ ", Kind.WAIT),
+        # Python frames: the interpreter's and the helpers of the frameworks say nothing of their own,
+        # the frameworks' dispatch is launching, any other file is the user's code.
+        (r"^\$(?:builtins|<unknown>|_operator|_functools|_abc|_thread|jaxlib[.\w]*|numpy|tensorflow[.\w]*) ", Kind.NEUTRAL),
+        (r"^\$(?:abc|enum|functools|contextlib|typing|weakref|collections|threading|traceback_utils|util|tree_util|api_util|profiler|dtypes|core|array|literals|abstract_arrays|scalar_types|sharding_impls|named_sharding|sharding|mesh|linear_util|source_info_util|config|fromnumeric|context|ops|func_graph|tensor_shape|nest|nest_util|tensor_conversion\w*)\.py:\d+ ", Kind.NEUTRAL),
+        (r"^\$(?:dispatch|pjit|pxla|xla|api|lax|array_methods|array_creation|ufuncs|gen_\w+_ops|math_ops|\w+_ops|cpp_\w+)\.py:\d+ ", Kind.LAUNCH),
+        (r"^\$", Kind.HOST_OTHER),
         # Launching and the framework work around it.
         (r"^(?:cu|hip|cuda)\w*(?:Launch|Memcpy|Memset|Graph|Event|Stream|Ctx|Func|Module|OccupancyM)\w*", Kind.LAUNCH),
         (r"^(?:ExecutorPropagateOutputs|PjitFunction|PjRt\w*|TfrtGpu\w*|CommonPjRt\w*|ThunkExecutor|GpuExecutable|SequentialThunk|CommandBuffer\w*|KernelThunk|Execute\w*|EnqueueExecution|ParseArguments|BufferFromHost\w*|ShardArgs|ComputeSemaphore\w*|CheckAndPin\w*|LocalExecutable\w*|StreamExecutor\w*|ExecutableRun|DevicePut\w*|NcclLaunch|ncclGroup\w*|Nccl\w*|RunCallback)", Kind.LAUNCH),
@@ -75,12 +81,7 @@ def kind_of(name: str, launches: bool = False) -> Kind:
     for pattern, kind in _TABLE:
         if pattern.search(short):
             return kind
-    return Kind.LAUNCH if launches else Kind.HOST_OTHER
-
-
-def kinds(names: Iterable[str]) -> NDArray[np.uint8]:
-    """`kind_of` for many names."""
-    return np.array([kind_of(name) for name in names], np.uint8)
+    return Kind.LAUNCH if launches else Kind.UNKNOWN_NAME
 
 
 def is_blocking_input(name: str) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tb_gpu_doctor.analysis import intervals
+from tb_gpu_doctor.analysis.callers import Causality
 from tb_gpu_doctor.analysis.host_activity import HOST_CAUSES, UNKNOWN, HostActivity
 from tb_gpu_doctor.analysis.host_tree import nearest_with
 from tb_gpu_doctor.analysis.results import Gaps, Window
@@ -49,7 +50,7 @@ def no_gaps() -> Gaps:
     )  # fmt: skip
 
 
-def find_gaps(trace: Trace, window: Window, launch: Int64, parent: Int64, producer: Int64) -> Gaps:
+def find_gaps(trace: Trace, window: Window, launch: Int64, causes: Causality) -> Gaps:
     """All idle gaps inside the window with their causes, GPUs without work included.
 
     Args: as for `steps.find_steps`.
@@ -62,8 +63,8 @@ def find_gaps(trace: Trace, window: Window, launch: Int64, parent: Int64, produc
     host_end, ready = _cut(trace, start, end, call)
     by_cause[:, Cause.LAUNCH] += ready - host_end
     _charge_device(trace, by_cause, ready, end, before, after, call)
-    pieces = _pieces(trace, start, host_end, call, parent, producer)
-    activity = HostActivity(trace, parent)
+    pieces = _pieces(trace, start, host_end, call, causes)
+    activity = HostActivity(trace, causes.parent)
     _charge_host(activity, pieces, by_cause)
     cause = by_cause.argmax(axis=1).astype(np.uint8)
     evidence = _evidence(activity, pieces, cause, end - start, call)
@@ -136,7 +137,7 @@ def _charge_device(
     by_cause[unknown, Cause.NO_EVIDENCE] += rest[unknown]
 
 
-def _pieces(trace: Trace, start: Int64, host_end: Int64, call: Int64, parent: Int64, producer: Int64) -> _Pieces:
+def _pieces(trace: Trace, start: Int64, host_end: Int64, call: Int64, causes: Causality) -> _Pieces:
     """Whose activity explains the host's part of each gap: follow the launch back to what caused it.
 
     The launching thread counts from the moment it was handed the work; before that, the thread
@@ -144,16 +145,19 @@ def _pieces(trace: Trace, start: Int64, host_end: Int64, call: Int64, parent: In
     the launching thread counts again: it may still have been busy with earlier work.
     """
     host = trace.host_events
-    consumer = nearest_with(producer >= 0, parent)
+    producer = causes.producer
+    consumer = nearest_with(producer >= 0, causes.parent)
     gap = np.flatnonzero((call >= 0) & (host_end > start))
-    row, low, high = call[gap], start[gap], host_end[gap]
+    row, low, high = causes.caller[call[gap]], start[gap], host_end[gap]
     found: list[tuple[Int64, Int32, Int64, Int64]] = []
     for hop in range(_MAX_HOPS + 1):
         if not len(gap):
             break
         consumed = consumer[row]
         made = np.where(consumed >= 0, producer[np.maximum(consumed, 0)], -1)
-        handed = np.where(made >= 0, np.minimum(host.end[np.maximum(made, 0)], host.start[np.maximum(consumed, 0)]), low)
+        handed = np.where(
+            made >= 0, np.minimum(host.end[np.maximum(made, 0)], host.start[np.maximum(consumed, 0)]), low
+        )
         if hop == _MAX_HOPS:
             handed = low
         border = np.clip(handed, low, high)

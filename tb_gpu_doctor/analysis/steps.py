@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tb_gpu_doctor.analysis.callers import Causality
 from tb_gpu_doctor.analysis.host_tree import nearest_with
 from tb_gpu_doctor.analysis.results import BoolArray, Steps, Window
 from tb_gpu_doctor.traces.columns import DeviceEvents, EventClass, Int32, Int64, Trace
@@ -47,14 +48,13 @@ def marker_rows(trace: Trace) -> Int64:
     return np.asarray(rows[inverse == best], dtype=np.int64)
 
 
-def find_steps(trace: Trace, launch: Int64, parent: Int64, producer: Int64) -> Steps:
+def find_steps(trace: Trace, launch: Int64, causes: Causality) -> Steps:
     """Steps by the host's markers; source ``none`` when there is none.
 
     Args:
         trace: the trace.
         launch: host row per device event (`launches.launch_of`).
-        parent: encloser per host row (`host_tree.enclosing`).
-        producer: producer per host row (`host_tree.producer_of`).
+        causes: links between host events (`callers.causality`).
     """
     rows = marker_rows(trace)
     if not len(rows):
@@ -64,7 +64,7 @@ def find_steps(trace: Trace, launch: Int64, parent: Int64, producer: Int64) -> S
     number, start, end, member = _merge_markers(host.step_num[rows], host.start[rows], host.end[rows])
     step_of_row = np.full(len(host), -1, np.int32)
     step_of_row[rows] = member
-    event_step = _event_steps(trace, launch, parent, producer, step_of_row, start, end)
+    event_step = _event_steps(trace, launch, causes, step_of_row, start, end)
     complete = _complete(trace, launch, event_step, start, end)
     first, last = _borders(trace, event_step, start)
     complete &= (last >= 0).any(axis=1)
@@ -91,14 +91,12 @@ def _merge_markers(number: Int64, start: Int64, end: Int64) -> tuple[Int64, Int6
     return np.array(numbers, np.int64), np.array(starts, np.int64), np.array(ends, np.int64), member
 
 
-def _event_steps(
-    trace: Trace, launch: Int64, parent: Int64, producer: Int64, step_of_row: Int32, start: Int64, end: Int64
-) -> Int32:
+def _event_steps(trace: Trace, launch: Int64, causes: Causality, step_of_row: Int32, start: Int64, end: Int64) -> Int32:
     """Step of each device event: by causality of its launch, else group, else time, else its neighbour."""
     host, events = trace.host_events, trace.device_events
     known = launch >= 0
     calls, inverse = np.unique(launch[known], return_inverse=True)
-    step_of_call = _causal_step(calls, parent, producer, step_of_row)
+    step_of_call = _causal_step(calls, causes, step_of_row)
     if (step_of_call < 0).any():
         step_of_call = _by_group(trace, calls, step_of_call, step_of_row)
     missing = step_of_call < 0
@@ -116,12 +114,12 @@ def _event_steps(
     return step
 
 
-def _causal_step(calls: Int64, parent: Int64, producer: Int64, step_of_row: Int32) -> Int32:
+def _causal_step(calls: Int64, causes: Causality, step_of_row: Int32) -> Int32:
     """Step of host rows: the marker around them, or around what caused them on another thread."""
-    marker = nearest_with(step_of_row >= 0, parent)
-    consumer = nearest_with(producer >= 0, parent)
+    marker = nearest_with(step_of_row >= 0, causes.parent)
+    consumer = nearest_with(causes.producer >= 0, causes.parent)
     found = np.full(len(calls), -1, np.int32)
-    at = calls.copy()
+    at = causes.caller[calls]
     for _ in range(_MAX_HOPS):
         open_rows = np.flatnonzero((found < 0) & (at >= 0))
         if not len(open_rows):
@@ -130,7 +128,7 @@ def _causal_step(calls: Int64, parent: Int64, producer: Int64, step_of_row: Int3
         hit = marker[row]
         found[open_rows] = np.where(hit >= 0, step_of_row[hit], -1)
         caused = consumer[row]
-        at[open_rows] = np.where(caused >= 0, producer[caused], -1)
+        at[open_rows] = np.where(caused >= 0, causes.producer[caused], -1)
     return found
 
 

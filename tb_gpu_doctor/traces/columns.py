@@ -192,7 +192,7 @@ class HostEvents:
         producer_type, producer_id: this event caused the one that consumes the pair.
         consumer_type, consumer_id: this event was caused by the one that produces the pair.
         graph: CUDA graph id.
-        op: string id of the framework op that a launch worked for.
+        op: string id of the op that a launch worked for: the HLO op, else the framework op.
     """
 
     thread: Int32

@@ -211,7 +211,7 @@ class _Builder:
             "duration": duration,
             "name": ids[plane.event_name[rows]],
             **_columns(plane, rows, ids, _HOST_SLOTS),
-            "op": _op(plane, rows, ids),
+            "op": _host_op(plane, rows, ids),
         }
         self.host_parts.append(part)
 
@@ -331,6 +331,12 @@ def _op(plane: RawPlane, rows: Int64, ids: NDArray[np.int32]) -> NDArray[np.int3
         picked = names[rows]
         op = np.where(xla[op] & (picked >= 0), picked, op)
     return ids[op]
+
+
+def _host_op(plane: RawPlane, rows: Int64, ids: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Op of a launch: XLA's events on the launching thread carry the HLO op's name, so that comes first."""
+    hlo = _picked(plane, "hlo_op", rows)
+    return np.where(hlo >= 0, ids[hlo], _op(plane, rows, ids)).astype(np.int32)
 
 
 def _classify(plane: RawPlane, rows: Int64, part: dict[str, Any]) -> None:
