@@ -1,0 +1,149 @@
+"""The whole pipeline behind one call: from a path to a diagnosis.
+
+`diagnose` is for programs and the command; `diagnose_session` keeps what was computed on
+the way, so that the tab's timeline comes from the same work.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tb_gpu_doctor.traces.errors import TraceError
+
+if TYPE_CHECKING:
+    from tb_gpu_doctor.analysis.results import TraceAnalysis
+    from tb_gpu_doctor.diagnosis.thresholds import Thresholds
+    from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
+    from tb_gpu_doctor.traces.columns import Trace
+    from tb_gpu_doctor.traces.sessions import Session, SessionScan
+
+Progress = Callable[[str, float], None]
+# Shares of the whole work: reading and decoding, then the analyses.
+_DECODING, _ANALYSING = 0.6, 0.38
+
+
+@dataclass(frozen=True)
+class SessionResult:
+    """A diagnosis with the traces and analyses it came from, one of each per readable file.
+
+    ``failures`` are the files that could not be read.
+    """
+
+    diagnosis: DiagnosisReport
+    traces: tuple[Trace, ...]
+    analyses: tuple[TraceAnalysis, ...]
+    failures: tuple[TraceError, ...]
+
+
+def diagnose(
+    path: str | os.PathLike[str],
+    run: str | None = None,
+    session: str | None = None,
+    progress: Progress | None = None,
+) -> DiagnosisReport:
+    """Say what is wrong with the training run that was profiled below ``path``.
+
+    Args:
+        path: a logdir, a run, a session folder or one ``*.xplane.pb`` file.
+        run: TensorBoard run to look at; by default any.
+        session: session to look at; by default the newest that can be read.
+        progress: called with a stage and the share of the work that is done, 0..1.
+
+    Raises:
+        TraceError: nothing could be diagnosed; its ``code`` says why, its ``path`` where.
+    """
+    from tb_gpu_doctor.traces.sessions import find_sessions
+
+    chosen = choose_session(find_sessions(os.fspath(path)), run, session)
+    return diagnose_session(chosen, progress).diagnosis
+
+
+def choose_session(scan: SessionScan, run: str | None = None, session: str | None = None) -> Session:
+    """The newest session that fits, one that can be read before one that cannot.
+
+    Raises:
+        TraceError: ``nothing_found``, ``no_such_run`` or ``no_such_session``.
+    """
+    if not scan.sessions:
+        if scan.problems:
+            raise scan.problems[0]
+        raise TraceError("nothing_found", scan.root, searched=list(scan.searched))
+    found = list(scan.sessions)
+    if run is not None:
+        wanted = run.strip("/") if run not in (".", "./") else ""
+        found = [candidate for candidate in found if candidate.run == wanted]
+        if not found:
+            runs = sorted({candidate.run or "." for candidate in scan.sessions})
+            raise TraceError("no_such_run", scan.root, run=run, runs=_some(runs))
+    if session is not None:
+        names = sorted({candidate.session for candidate in found}, reverse=True)
+        found = [candidate for candidate in found if candidate.session == session.rstrip("/")]
+        if not found:
+            raise TraceError("no_such_session", scan.root, session=session, sessions=_some(names))
+    return next((candidate for candidate in found if candidate.problem is None), found[0])
+
+
+def diagnose_session(
+    session: Session, progress: Progress | None = None, thresholds: Thresholds | None = None
+) -> SessionResult:
+    """Decode, analyse and diagnose all files of a session; a broken one does not hide the others.
+
+    Raises:
+        TraceError: no file could be read; the first one's reason.
+    """
+    # Here, not above: what only lists sessions needs neither numpy nor the decoder.
+    from tb_gpu_doctor.analysis.analyse import analyse
+    from tb_gpu_doctor.diagnosis.context import HostProfile
+    from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
+    from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
+    from tb_gpu_doctor.traces.xplane import read_xplane
+
+    report = progress or (lambda _stage, _fraction: None)
+    report("reading", 0.0)
+    read: list[tuple[str, Trace, TraceAnalysis]] = []
+    failures: list[TraceError] = []
+    count = max(1, len(session.files))
+    for index, file in enumerate(session.files):
+        base, part = index / count, 1 / count
+
+        def decoding(done: float, base: float = base, part: float = part) -> None:
+            report("decoding", base + part * _DECODING * done)
+
+        def analysing(done: float, base: float = base, part: float = part) -> None:
+            report("analysing", base + part * (_DECODING + _ANALYSING * done))
+
+        try:
+            if file.problem is not None:
+                raise TraceError(file.problem.code, file.path, **file.problem.params)
+            trace = read_xplane(file.path, file.host, decoding)
+            read.append((file.host, trace, analyse(trace, analysing)))
+        except TraceError as error:
+            failures.append(error if error.path else error.with_path(file.path))
+    if not read:
+        raise failures[0] if failures else TraceError("nothing_found", session.path, searched=[])
+    report("diagnosing", 0.98)
+    names = Counter(host for host, _, _ in read)
+    profiles = [
+        # Two files of one host have two clocks; their names tell them apart.
+        HostProfile(host if names[host] == 1 and host else os.path.basename(trace.path), trace, analysis)
+        for host, trace, analysis in read
+    ]
+    diagnosis = diagnose_profiles(
+        profiles, run=session.run, session=session.session, failures=failures, thresholds=thresholds
+    )
+    report("diagnosing", 1.0)
+    return SessionResult(
+        diagnosis=DiagnosisReport.of(diagnosis),
+        traces=tuple(trace for _, trace, _ in read),
+        analyses=tuple(analysis for _, _, analysis in read),
+        failures=tuple(failures),
+    )
+
+
+def _some(names: list[str], most: int = 10) -> list[str]:
+    """Enough names to choose from, not a screenful."""
+    return names if len(names) <= most else [*names[:most], "…"]

@@ -1,0 +1,1 @@
+"""The command ``gpu-doctor``, one file a subcommand."""

@@ -1,0 +1,78 @@
+"""An argument parser whose every word comes from the catalogues."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from tb_gpu_doctor.texts import languages, pick_language, text
+
+# argparse words its complaints in English; these are the ones it can have about our arguments.
+_COMPLAINTS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("unrecognized", re.compile(r"unrecognized arguments: (?P<what>.*)", re.DOTALL)),
+    ("required", re.compile(r"the following arguments are required: (?P<what>.*)", re.DOTALL)),
+    ("choice", re.compile(r"argument (?P<what>.*?): invalid choice: (?P<value>.*) \(choose from .*\)", re.DOTALL)),
+    ("value", re.compile(r"argument (?P<what>.*?): expected .*argument.*", re.DOTALL)),
+    ("no_value", re.compile(r"argument (?P<what>.*?): ignored explicit argument (?P<value>.*)", re.DOTALL)),
+    ("ambiguous", re.compile(r"ambiguous option: (?P<what>.*?) could match .*", re.DOTALL)),
+)
+
+
+class UsageError(Exception):
+    """Arguments that make no sense; the message is in the user's language."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises `UsageError` instead of leaving the process, and speaks ``lang``."""
+
+    def __init__(self, *args: Any, lang: str = "en", **kwargs: Any) -> None:
+        self.lang = lang
+        super().__init__(
+            *args, add_help=False, allow_abbrev=False, formatter_class=_formatter(lang), **kwargs
+        )  # type: ignore[misc]
+        self._positionals.title = text("cli.headings.arguments", lang)
+        self._optionals.title = text("cli.headings.options", lang)
+        self.add_argument("-h", "--help", action="help", help=text("cli.help.help", lang))
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the complaint in the user's language."""
+        for key, pattern in _COMPLAINTS:
+            match = pattern.fullmatch(message)
+            if match:
+                found = match.groupdict()
+                break
+        else:
+            key, found = "other", {"what": message}
+        complaint = text(f"cli.complaints.{key}", self.lang, **found)
+        raise UsageError(f"{complaint} {text('cli.complaints.see_help', self.lang, command=self.prog)}")
+
+
+def _formatter(lang: str) -> type[argparse.HelpFormatter]:
+    class Formatter(argparse.RawDescriptionHelpFormatter):
+        def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = None) -> None:
+            super().add_usage(usage, actions, groups, prefix or text("cli.headings.usage", lang) + " ")
+
+    return Formatter
+
+
+def language_of(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> str:
+    """The language to speak before anything is parsed: ``--lang``, else the locale."""
+    for index, argument in enumerate(arguments):
+        if argument == "--":
+            break
+        if argument.startswith("--lang="):
+            return pick_language(argument.partition("=")[2])
+        if argument == "--lang" and index + 1 < len(arguments):
+            return pick_language(arguments[index + 1])
+    for variable in ("LC_ALL", "LC_MESSAGES", "LANG"):
+        if environment.get(variable):
+            return pick_language(environment[variable])
+    return pick_language(None)
+
+
+def add_language(parser: argparse.ArgumentParser, lang: str) -> None:
+    """The option that every subcommand has."""
+    parser.add_argument("--lang", choices=languages(), help=text("cli.help.lang", lang))

@@ -1,0 +1,90 @@
+"""``gpu-doctor diagnose PATH``: what is wrong with a profiled run, what it costs, what to change."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from tb_gpu_doctor.cli.arguments import Parser, add_language
+from tb_gpu_doctor.texts import text
+from tb_gpu_doctor.texts.numbers import clean
+
+if TYPE_CHECKING:
+    from tb_gpu_doctor.traces.sessions import Session, SessionScan
+
+_MAX_LISTED = 10
+
+
+def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser(
+        "diagnose",
+        lang=lang,
+        help=text("cli.diagnose.short", lang),
+        description=text("cli.diagnose.description", lang),
+    )
+    parser.add_argument("path", metavar=text("cli.metavars.path", lang), help=text("cli.diagnose.path", lang))
+    parser.add_argument("--json", action="store_true", help=text("cli.diagnose.json", lang))
+    parser.add_argument("--run", metavar="RUN", help=text("cli.diagnose.run", lang))
+    parser.add_argument(
+        "--session", metavar=text("cli.metavars.session", lang), help=text("cli.diagnose.session", lang)
+    )
+    parser.add_argument("--no-color", action="store_true", help=text("cli.diagnose.no_color", lang))
+    add_language(parser, lang)
+    parser.set_defaults(execute=execute)
+
+
+def execute(arguments: argparse.Namespace, lang: str) -> int:
+    """Diagnose and print; the exit status says whether it could, not what it found."""
+    # Here, so that `--help` needs neither numpy nor the decoder.
+    from tb_gpu_doctor.api import choose_session, diagnose_session
+    from tb_gpu_doctor.traces.sessions import find_sessions
+
+    scan = find_sessions(arguments.path)
+    session = choose_session(scan, arguments.run, arguments.session)
+    _mention_others(scan, session, arguments, lang)
+    diagnosis = diagnose_session(session).diagnosis
+    if arguments.json:
+        print(diagnosis.to_json(lang))
+        return 0
+    from rich.console import Console
+
+    from tb_gpu_doctor.report.text import print_report
+
+    piped = not sys.stdout.isatty()
+    console = Console(
+        file=sys.stdout,
+        no_color=True if arguments.no_color else None,
+        color_system=None if arguments.no_color else "auto",
+        width=120 if piped else None,
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
+    print_report(diagnosis, console, lang)
+    return 0
+
+
+def _mention_others(scan: SessionScan, chosen: Session, arguments: argparse.Namespace, lang: str) -> None:
+    """Tell on stderr which sessions were left out, and which folders could not be searched."""
+    from tb_gpu_doctor.report.words import error_sentence, note_sentence
+
+    for problem in scan.problems[:_MAX_LISTED]:
+        print(error_sentence(problem, lang), file=sys.stderr)
+    others = [session for session in scan.sessions if session != chosen]
+    if arguments.run is not None:
+        others = [session for session in others if session.run == chosen.run]
+    if not others or arguments.session is not None:
+        return
+    print(text("cli.diagnose.chosen", lang, session=_name(chosen)), file=sys.stderr)
+    print(text("cli.diagnose.others", lang, count=len(others)), file=sys.stderr)
+    for session in others[:_MAX_LISTED]:
+        problem = f"  ({note_sentence(session.problem, lang)})" if session.problem is not None else ""
+        print(f"  --run {clean(session.run) or '.'} --session {clean(session.session)}{problem}", file=sys.stderr)
+    if len(others) > _MAX_LISTED:
+        print(text("cli.diagnose.more", lang, count=len(others) - _MAX_LISTED), file=sys.stderr)
+
+
+def _name(session: Session) -> str:
+    return "/".join(part for part in (session.run, session.session) if part)

@@ -1,0 +1,79 @@
+"""Entry point of ``gpu-doctor``: finds the subcommand, and turns every failure into one clear line."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from tb_gpu_doctor import __version__
+from tb_gpu_doctor.cli import diagnose
+from tb_gpu_doctor.cli.arguments import Parser, UsageError, language_of
+from tb_gpu_doctor.texts import text
+from tb_gpu_doctor.texts.numbers import clean
+from tb_gpu_doctor.traces.errors import TraceError
+
+COMMANDS = (diagnose,)
+FAILED = 2
+# What shells report for a process that Ctrl-C ended.
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; 0 when it did its work, 2 with one line on stderr when it could not."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character shows a question mark, not a traceback.
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    lang = language_of(given)
+    try:
+        parsed = _parser(lang).parse_args(given)
+        status: int = parsed.execute(parsed, lang)
+        sys.stdout.flush()
+        return status
+    except UsageError as error:
+        return _fail(str(error), lang)
+    except TraceError as error:
+        from tb_gpu_doctor.report.words import error_sentence
+
+        return _fail(error_sentence(error, lang), lang)
+    except BrokenPipeError:
+        # The reader went away (`| head`). Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return _fail(text("cli.interrupted", lang), lang, INTERRUPTED)
+    except MemoryError:
+        return _fail(text("errors.out_of_memory", lang, path=""), lang)
+    except Exception as error:
+        if os.environ.get("GPU_DOCTOR_DEBUG"):
+            traceback.print_exc()
+        return _fail(text("errors.internal", lang, reason=f"{type(error).__name__}: {error}"), lang)
+
+
+def _fail(message: str, lang: str, status: int = FAILED) -> int:
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+    with contextlib.suppress(OSError, ValueError):
+        print(clean(f"gpu-doctor: {text('cli.error', lang)}: {message}"), file=sys.stderr)
+    return status
+
+
+def _parser(lang: str) -> Parser:
+    parser = Parser(prog="gpu-doctor", description=text("cli.description", lang), lang=lang)
+    parser.add_argument(
+        "--version", action="version", version=f"gpu-doctor {__version__}", help=text("cli.help.version", lang)
+    )
+    subparsers = parser.add_subparsers(
+        title=text("cli.headings.commands", lang), metavar=text("cli.metavars.command", lang), required=True
+    )
+    for command in COMMANDS:
+        command.add_to(subparsers, lang)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

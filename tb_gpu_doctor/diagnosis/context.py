@@ -1,0 +1,160 @@
+"""What the rules read: the traces with their analyses, thresholds, and small questions about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from tb_gpu_doctor.analysis.results import DeviceAccounting, TraceAnalysis
+from tb_gpu_doctor.diagnosis.model import GpuNames, GpuRef, Phrase
+from tb_gpu_doctor.diagnosis.thresholds import Thresholds
+from tb_gpu_doctor.traces.columns import Device, Trace
+
+Framework = Literal["tensorflow", "jax"]
+
+# Bytes that only one framework leaves in the names of a profile.
+_JAX_MARKS = (b"PjitFunction", b"pjit", b"jax/", b"jax_", b"PjRtStreamExecutor")
+_TENSORFLOW_MARKS = (b"ExecutorState::Process", b"FunctionRun", b"EagerExecute", b"IteratorGetNext", b"TFE_Py_")
+_TF_DATA_MARKS = (b"IteratorGetNext", b"Iterator::")
+_KERAS_MARKS = (b"Profiled batch", b"keras", b"train_function", b"model/")
+
+
+@dataclass(frozen=True)
+class HostProfile:
+    """One file of the session, hence one clock, and what was computed from it.
+
+    ``label`` names the host uniquely within the session.
+    """
+
+    label: str
+    trace: Trace
+    analysis: TraceAnalysis
+
+    @property
+    def active_devices(self) -> tuple[Device, ...]:
+        """The GPUs that did something."""
+        used = np.unique(self.trace.device_events.device)
+        return tuple(self.trace.devices[int(index)] for index in used)
+
+    @property
+    def has_gpu_work(self) -> bool:
+        """Whether any GPU did anything."""
+        return len(self.trace.device_events) > 0
+
+    @cached_property
+    def per_step(self) -> float | None:
+        """Factor from a total over the window to the mean per step; None without complete steps."""
+        steps, window = self.analysis.steps, self.analysis.window
+        if not steps.count or window is None or window.length <= 0:
+            return None
+        if steps.source == "marked":
+            return 1 / steps.count  # the window is the union of the marked complete steps
+        return float(np.mean(steps.durations())) / window.length
+
+    def ref(self, device: int) -> GpuRef:
+        """The GPU at a device index."""
+        return GpuRef(self.label, self.trace.devices[device].id)
+
+    def step_number(self, device_event: int) -> int | None:
+        """The recorded number of the step that a device event belongs to."""
+        steps = self.analysis.steps
+        if device_event < 0 or not len(steps.event_step):
+            return None
+        index = int(steps.event_step[device_event])
+        return int(steps.number[index]) if index >= 0 else None
+
+
+@dataclass(frozen=True)
+class GpuAccount:
+    """One active GPU's accounting together with where it comes from."""
+
+    profile: HostProfile
+    accounting: DeviceAccounting
+
+    @property
+    def ref(self) -> GpuRef:
+        """The GPU."""
+        return self.profile.ref(self.accounting.device)
+
+
+@dataclass(frozen=True)
+class Context:
+    """Everything a rule may look at."""
+
+    profiles: tuple[HostProfile, ...]
+    thresholds: Thresholds = field(default_factory=Thresholds)
+
+    def accounts(self) -> Iterator[GpuAccount]:
+        """The accounting of every active GPU with a window."""
+        for profile in self.profiles:
+            active = {device.index for device in profile.active_devices}
+            for accounting in profile.analysis.accounting:
+                if accounting.wall > 0 and accounting.device in active:
+                    yield GpuAccount(profile, accounting)
+
+    @cached_property
+    def gpu_count(self) -> int:
+        """How many GPUs the profile lists."""
+        return sum(len(profile.trace.devices) for profile in self.profiles)
+
+    @cached_property
+    def has_gpu_work(self) -> bool:
+        """Whether any GPU did anything."""
+        return any(profile.has_gpu_work for profile in self.profiles)
+
+    def names(self, gpus: Iterable[GpuRef]) -> GpuNames:
+        """GPUs as a parameter of a phrase."""
+        return GpuNames(tuple(sorted(gpus)), self.gpu_count, len(self.profiles) > 1)
+
+    def step_durations(self) -> np.ndarray:
+        """Wall times of all complete steps of all hosts."""
+        parts = [profile.analysis.steps.durations() for profile in self.profiles]
+        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+
+    @cached_property
+    def median_step(self) -> float | None:
+        """Median wall time of the complete steps; None without any."""
+        durations = self.step_durations()
+        return float(np.median(durations)) if len(durations) else None
+
+    def _mentions(self, marks: Sequence[bytes]) -> bool:
+        return any(mark in profile.trace.strings.blob for profile in self.profiles for mark in marks)
+
+    @cached_property
+    def framework(self) -> Framework | None:
+        """What wrote the training code, as far as its names in the profile tell."""
+        if self._mentions(_JAX_MARKS):
+            return "jax"
+        return "tensorflow" if self._mentions(_TENSORFLOW_MARKS) else None
+
+    @cached_property
+    def uses_tf_data(self) -> bool:
+        """Whether the input comes from tf.data."""
+        return self._mentions(_TF_DATA_MARKS)
+
+    @cached_property
+    def uses_keras(self) -> bool:
+        """Whether Keras runs the training loop."""
+        return self.framework == "tensorflow" and self._mentions(_KERAS_MARKS)
+
+    def advice(self, kind: str, *ids: str) -> tuple[Phrase, ...]:
+        """The advice texts of a kind, those that fit the framework.
+
+        ``graphs@`` is ``graphs_jax`` in a JAX profile and ``graphs_tensorflow`` in a
+        TensorFlow one; ``scan@jax`` is ``scan_jax``, left out of a TensorFlow profile.
+        Where the profile does not tell the framework, both are given.
+        """
+        found = []
+        for name in ids:
+            base, mark, only = name.partition("@")
+            if not mark:
+                found.append(base)
+                continue
+            for framework in (only,) if only else ("tensorflow", "jax"):
+                if self.framework in (None, framework):
+                    found.append(f"{base}_{framework}")
+        return tuple(Phrase(f"findings.{kind}.advice.{name}") for name in found)

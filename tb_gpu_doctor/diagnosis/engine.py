@@ -1,0 +1,200 @@
+"""Runs the rules over a session and draws the conclusion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tb_gpu_doctor.analysis.results import DeviceAccounting
+from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.diagnosis.context import Context, HostProfile
+from tb_gpu_doctor.diagnosis.model import (
+    SEVERITIES,
+    TIMED_KINDS,
+    Diagnosis,
+    Finding,
+    GpuReport,
+    KernelReport,
+    Phrase,
+    StepsReport,
+    Verdict,
+)
+from tb_gpu_doctor.diagnosis.rules import RULES
+from tb_gpu_doctor.diagnosis.thresholds import Thresholds
+from tb_gpu_doctor.traces.errors import TraceError
+
+MAX_KERNELS = 50
+_MAX_WARNINGS = 50
+
+
+def diagnose_profiles(
+    profiles: Sequence[HostProfile],
+    *,
+    run: str = "",
+    session: str = "",
+    failures: Sequence[TraceError] = (),
+    thresholds: Thresholds | None = None,
+) -> Diagnosis:
+    """The diagnosis of one session.
+
+    Args:
+        profiles: one per file that could be read.
+        run: TensorBoard run, for the report.
+        session: session name, for the report.
+        failures: files that could not be read; the report lists them.
+        thresholds: another table than the default one.
+    """
+    context = Context(tuple(profiles), thresholds or Thresholds())
+    findings = order_findings([finding for rule in RULES for finding in rule(context)])
+    reasons = _doubts(context, findings)
+    windows = [p.analysis.window.length for p in profiles if p.analysis.window is not None]
+    recordings = [p.analysis.recorded[1] - p.analysis.recorded[0] for p in profiles if p.analysis.recorded is not None]
+    return Diagnosis(
+        verdict=_verdict(context, findings, reasons),
+        reasons=reasons,
+        run=run,
+        session=session,
+        format=profiles[0].trace.format if profiles else "xplane",
+        hosts=tuple(profile.label for profile in profiles),
+        window=max(windows, default=None),
+        recorded=max(recordings, default=None),
+        warnings=_warnings(profiles, failures),
+        gpus=tuple(_gpu(profile, index) for profile in profiles for index in range(len(profile.trace.devices))),
+        steps=_steps(context),
+        kernels=_kernels(profiles),
+        findings=findings,
+    )
+
+
+def order_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """What costs time first, by saving per step, then share; then occupancy, then the profile's own."""
+
+    def rank(finding: Finding) -> tuple[float, ...]:
+        saving, share = finding.saving_ps_per_step or 0.0, finding.share or 0.0
+        if finding.kind in TIMED_KINDS:
+            return (0, -saving, -share)
+        return (1, finding.is_about_profile, SEVERITIES.index(finding.severity), -share)
+
+    return tuple(sorted(findings, key=rank))
+
+
+def _verdict(context: Context, findings: Sequence[Finding], doubts: Sequence[Phrase]) -> Verdict:
+    """The worst thing that is wrong with the run; what the profile lacks only takes the ``ok`` away."""
+    severities = {finding.severity for finding in findings if not finding.is_about_profile}
+    if "critical" in severities:
+        return "critical"
+    if "warning" in severities:
+        return "warning"
+    return "cannot_tell" if doubts else "ok"
+
+
+def _doubts(context: Context, findings: Sequence[Finding]) -> tuple[Phrase, ...]:
+    """Why a profile without findings still is no proof of health."""
+    doubts = []
+    if not context.has_gpu_work:
+        doubts.append(Phrase("report.doubts.no_gpu_data"))
+    if any(finding.kind == "short_profile" for finding in findings):
+        doubts.append(Phrase("report.doubts.short_profile"))
+    if any(finding.kind == "dropped_events" for finding in findings):
+        doubts.append(Phrase("report.doubts.dropped_events"))
+    if context.has_gpu_work and any(f.kind in ("no_gpu_plane", "empty_gpu_plane") for f in findings):
+        doubts.append(Phrase("report.doubts.some_hosts"))
+    limits = context.thresholds
+    accounts = [account.accounting for account in context.accounts()]
+    if context.has_gpu_work and not accounts:
+        doubts.append(Phrase("report.doubts.no_window"))
+    if accounts:
+        idle = float(np.mean([account.idle / account.wall for account in accounts]))
+        unexplained = float(np.mean([account.idle_of(Cause.NO_EVIDENCE) / account.wall for account in accounts]))
+        if idle >= limits.idle_critical and unexplained >= limits.idle_unexplained * idle:
+            doubts.append(Phrase("report.doubts.unexplained_idle", {"idle": idle, "unexplained": unexplained}))
+    return tuple(doubts)
+
+
+def _warnings(profiles: Sequence[HostProfile], failures: Sequence[TraceError]) -> tuple[str | Phrase, ...]:
+    found: list[str | Phrase] = []
+    for error in failures:
+        found.append(Phrase("report.unreadable_file", {"error": error}))
+    for profile in profiles:
+        found += profile.trace.errors
+        found += profile.trace.warnings
+        found += [Phrase(f"notes.{note.code}", note.params) for note in profile.trace.notes]
+    return tuple(found[:_MAX_WARNINGS])
+
+
+def _gpu(profile: HostProfile, index: int) -> GpuReport:
+    device = profile.trace.devices[index]
+    account = next((a for a in profile.analysis.accounting if a.device == index), None)
+    window = profile.analysis.window
+    if account is None and window is not None:
+        # A GPU without events was idle throughout, and nothing in the profile says why.
+        causes = tuple(window.length if cause is Cause.NO_EVIDENCE else 0 for cause in Cause)
+        account = DeviceAccounting(index, window.length, 0, 0, 0, window.length, causes)
+    occupancy = profile.analysis.kernels.occupancy
+    return GpuReport(
+        gpu=profile.ref(index),
+        name=device.name,
+        wall=account.wall if account else None,
+        compute=account.compute if account else None,
+        communication=account.communication if account else None,
+        communication_wait=_communication_wait(profile, index),
+        transfer=account.transfer if account else None,
+        idle=account.idle if account else None,
+        idle_by_cause=account.idle_by_cause if account else None,
+        occupancy=occupancy[index] if index < len(occupancy) else None,
+    )
+
+
+def _communication_wait(profile: HostProfile, index: int) -> int | None:
+    """Time inside collectives before the last GPU entered them; None where that is not known."""
+    lateness, window = profile.analysis.lateness, profile.analysis.window
+    if lateness is None or window is None:
+        return None
+    columns = np.flatnonzero(lateness.devices == index)
+    if not len(columns):
+        return None
+    column = int(columns[0])
+    start = lateness.start[:, column]
+    end = start + lateness.wait[:, column]
+    return int(np.maximum(0, np.minimum(end, window.end) - np.maximum(start, window.start)).sum())
+
+
+def _steps(context: Context) -> StepsReport:
+    sources = [profile.analysis.steps.source for profile in context.profiles]
+    counts = [profile.analysis.steps.count for profile in context.profiles]
+    return StepsReport(
+        count=max(counts, default=0),
+        source="marked" if "marked" in sources else "inferred" if "inferred" in sources else "none",
+        median=context.median_step,
+    )
+
+
+def _kernels(profiles: Sequence[HostProfile]) -> tuple[KernelReport, ...]:
+    """The longest kernels over all GPUs and launch shapes; occupancy weighted by time where known."""
+    calls: dict[str, int] = {}
+    total: dict[str, int] = {}
+    known: dict[str, int] = {}
+    weighted: dict[str, float] = {}
+    limiters: dict[str, dict[str, int]] = {}
+    for profile in profiles:
+        for row in profile.analysis.kernels.rows:
+            calls[row.name] = calls.get(row.name, 0) + row.calls
+            total[row.name] = total.get(row.name, 0) + row.total_ps
+            if row.occupancy is not None:
+                known[row.name] = known.get(row.name, 0) + row.total_ps
+                weighted[row.name] = weighted.get(row.name, 0.0) + row.occupancy * row.total_ps
+            if row.limiter is not None:
+                votes = limiters.setdefault(row.name, {})
+                votes[row.limiter] = votes.get(row.limiter, 0) + row.total_ps
+    longest = sorted(total, key=lambda name: (-total[name], name))[:MAX_KERNELS]
+    return tuple(
+        KernelReport(
+            name=name,
+            calls=calls[name],
+            total=total[name],
+            occupancy=weighted[name] / known[name] if known.get(name) else None,
+            limiter=max(limiters[name], key=limiters[name].__getitem__) if name in limiters else None,
+        )
+        for name in longest
+    )

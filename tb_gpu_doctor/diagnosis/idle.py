@@ -1,0 +1,126 @@
+"""What the rules about a waiting GPU share: who waits, how much of it, and where to see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
+from tb_gpu_doctor.diagnosis.model import Evidence, Phrase
+
+
+@dataclass(frozen=True)
+class IdleLoss:
+    """The GPUs that lose enough of their window to one cause.
+
+    Attributes:
+        accounts: the GPUs at or above the threshold.
+        share: mean over them of the lost part of the window.
+        per_step: mean loss per step in picoseconds, None without steps.
+        gaps: how many gaps it is spread over, the mean over the GPUs.
+        typical_gap: median charge of those gaps in picoseconds.
+        worst_name: recorded name of the host event behind most of it, "" when none is known.
+        worst_thread: the thread it ran on.
+    """
+
+    accounts: tuple[GpuAccount, ...]
+    share: float
+    per_step: float | None
+    gaps: float
+    typical_gap: float
+    worst_name: str
+    worst_thread: str
+
+
+def idle_loss(context: Context, cause: Cause, threshold: float, min_gaps: int = 1) -> IdleLoss | None:
+    """Who loses at least ``threshold`` of its window to ``cause``; None when nobody does."""
+    accounts, charges = [], []
+    for account in context.accounts():
+        if account.accounting.idle_of(cause) < threshold * account.accounting.wall:
+            continue
+        charged = charged_gaps(account, cause)[1]
+        if len(charged) >= min_gaps:
+            accounts.append(account)
+            charges.append(charged)
+    if not accounts:
+        return None
+    shares = [a.accounting.idle_of(cause) / a.accounting.wall for a in accounts]
+    steps = [a.accounting.idle_of(cause) * a.profile.per_step for a in accounts if a.profile.per_step is not None]
+    name, thread = _worst(accounts, cause)
+    return IdleLoss(
+        accounts=tuple(accounts),
+        share=float(np.mean(shares)),
+        per_step=float(np.mean(steps)) if steps else None,
+        gaps=float(np.mean([len(charged) for charged in charges])),
+        typical_gap=float(np.median(np.concatenate(charges))),
+        worst_name=name,
+        worst_thread=thread,
+    )
+
+
+def charged_gaps(account: GpuAccount, cause: Cause) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the GPU's gaps that have a part charged to ``cause``, and those parts."""
+    gaps = account.profile.analysis.gaps
+    rows = np.flatnonzero((gaps.device == account.accounting.device) & (gaps.by_cause[:, cause] > 0))
+    return rows, gaps.by_cause[rows, cause]
+
+
+def _worst(accounts: Sequence[GpuAccount], cause: Cause) -> tuple[str, str]:
+    """Name and thread of the host event that explains the largest part of the loss."""
+    best: dict[tuple[str, str], int] = {}
+    for account in accounts:
+        trace, gaps = account.profile.trace, account.profile.analysis.gaps
+        rows, charges = charged_gaps(account, cause)
+        known = (gaps.cause[rows] == cause) & (gaps.evidence[rows] >= 0)
+        events = gaps.evidence[rows[known]]
+        if not len(events):
+            continue
+        pairs = np.stack([trace.host_events.name[events], trace.host_events.thread[events]])
+        unique, inverse = np.unique(pairs, axis=1, return_inverse=True)
+        # Sums of int64, not of bincount's floats, so that they stay exact.
+        totals = np.zeros(unique.shape[1], dtype=np.int64)
+        np.add.at(totals, inverse.ravel(), charges[known])
+        top = int(np.argmax(totals))
+        name, thread = int(unique[0, top]), int(unique[1, top])
+        key = (trace.strings[name], trace.threads[thread].name)
+        best[key] = best.get(key, 0) + int(totals[top])
+    return max(best, key=best.__getitem__) if best else ("", "")
+
+
+def gap_evidence(context: Context, accounts: Sequence[GpuAccount], cause: Cause) -> tuple[Evidence, ...]:
+    """The gaps with the largest part charged to ``cause``: the worst of every GPU first, then the worst of all."""
+    ranked: list[tuple[int, int, GpuAccount, int]] = []
+    for account in accounts:
+        rows, charges = charged_gaps(account, cause)
+        for rank, index in enumerate(np.argsort(-charges, kind="stable")[: context.thresholds.max_evidence]):
+            ranked.append((min(rank, 1), -int(charges[index]), account, int(rows[index])))
+    ranked.sort(key=lambda item: item[:2])
+    chosen = ranked[: context.thresholds.max_evidence]
+    return tuple(_gap_as_evidence(account.profile, account, row) for _, _, account, row in chosen)
+
+
+def _gap_as_evidence(profile: HostProfile, account: GpuAccount, row: int) -> Evidence:
+    trace, gaps = profile.trace, profile.analysis.gaps
+    after, event = int(gaps.after[row]), int(gaps.evidence[row])
+    what: str | Phrase
+    thread = None
+    if event >= 0:
+        what = trace.strings[int(trace.host_events.name[event])]
+        thread = trace.threads[int(trace.host_events.thread[event])].name
+    elif after >= 0:
+        name = trace.strings[int(trace.device_events.name[after])]
+        what = Phrase("report.evidence.waited_before", {"name": name})
+    else:
+        what = Phrase("report.evidence.idle_to_end")
+    return Evidence(
+        host=profile.label,
+        gpu=account.ref.id,
+        start=int(gaps.start[row]),
+        end=int(gaps.end[row]),
+        thread=thread,
+        step=profile.step_number(after),
+        what=what,
+    )

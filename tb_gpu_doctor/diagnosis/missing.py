@@ -1,0 +1,65 @@
+"""Why a profile holds no GPU work: what the profiler's own messages say, and nothing beyond them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tb_gpu_doctor.diagnosis.context import Context, HostProfile
+from tb_gpu_doctor.diagnosis.model import Finding, GpuRef, Phrase
+
+# In this order: a profiler without privileges also finds no GPU, the reason is the privilege.
+_CAUSES: tuple[tuple[str, re.Pattern[str]], ...] = (
+    (
+        "cupti_permission",
+        re.compile(r"insufficient privilege|root permission|INSUFFICIENT_PRIVILEGES|ERR_NVGPUCTRPERM", re.I),
+    ),
+    ("cupti_missing", re.compile(r"failed to load libcupti|libcupti[^\n]*(not found|cannot open|could not)", re.I)),
+    ("no_gpu", re.compile(r"no gpu detected|no cuda-capable device|cuda_error_no_device", re.I)),
+)
+
+
+def missing_cause(profiles: Sequence[HostProfile]) -> str | None:
+    """The reason that the profiler recorded; None when it recorded none.
+
+    ``host_only`` is a profile that was asked for without devices: the host's events are
+    there, no GPU is, and the profiler, which complains when it fails, did not complain.
+    """
+    messages = [text for p in profiles for text in (*p.trace.errors, *p.trace.warnings)]
+    for cause, pattern in _CAUSES:
+        if any(pattern.search(message) for message in messages):
+            return cause
+    host_events = all(len(profile.trace.host_events) for profile in profiles)
+    no_devices = not any(profile.trace.devices for profile in profiles)
+    return "host_only" if host_events and no_devices and not messages else None
+
+
+def missing_gpu_finding(context: Context, kind: str, profiles: Sequence[HostProfile]) -> Finding:
+    """The finding of ``kind`` over the given hosts."""
+    cause = missing_cause(profiles)
+    hosts = tuple(profile.label for profile in profiles)
+    facts = {"hosts": hosts, "count": sum(len(profile.trace.devices) for profile in profiles)}
+    explanation = [
+        Phrase(f"findings.{kind}.explanation", facts),
+        Phrase(f"findings.missing_gpu.causes.{cause or 'unknown'}"),
+    ]
+    messages = [message for profile in profiles for message in profile.trace.errors]
+    if messages:
+        explanation.append(Phrase("report.profiler_said", {"message": messages[0]}))
+    gpus = [GpuRef(profile.label, device.id) for profile in profiles for device in profile.trace.devices]
+    advice = {
+        "cupti_permission": ("allow_counters", "container"),
+        "cupti_missing": ("install_cupti",),
+        "no_gpu": ("check_driver", "check_framework@"),
+        "host_only": ("device_tracer@", "check_framework@"),
+        None: ("check_framework@", "device_tracer@", "allow_counters"),
+    }[cause]
+    return Finding(
+        kind=kind,
+        severity="warning",
+        title=Phrase(f"findings.{kind}.title", facts),
+        explanation=tuple(explanation),
+        advice=context.advice("missing_gpu", *advice),
+        gpus=tuple(gpus),
+        cause=cause,
+    )

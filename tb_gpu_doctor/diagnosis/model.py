@@ -1,0 +1,185 @@
+"""What a diagnosis is made of: frozen, typed and free of any language.
+
+Times are picoseconds on the clock of the host they belong to. Sentences are `Phrase`
+objects, that is catalogue keys with parameters; the report turns them into words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from tb_gpu_doctor.analysis.results import StepSource
+
+Severity = Literal["critical", "warning", "info"]
+Verdict = Literal["critical", "warning", "ok", "cannot_tell"]
+SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
+VERDICTS: tuple[Verdict, ...] = ("critical", "warning", "ok", "cannot_tell")
+
+# What the run costs time with; these findings are ordered by what mending them saves.
+TIMED_KINDS = frozenset({"input_bound", "launch_bound", "imbalance", "idle_gpus"})
+# What keeps the profile from telling; these say nothing of the run itself.
+PROFILE_KINDS = frozenset({"no_gpu_plane", "empty_gpu_plane", "dropped_events", "no_steps", "short_profile"})
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A sentence to be: a key of the text catalogues and what fills its placeholders."""
+
+    key: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, order=True)
+class GpuRef:
+    """One GPU of the profile: host label and the device's number on that host."""
+
+    host: str
+    id: int
+
+
+@dataclass(frozen=True)
+class GpuNames:
+    """GPUs as a parameter of a `Phrase` (placeholder kind ``gpus``).
+
+    Attributes:
+        refs: the GPUs meant.
+        total: how many the profile has, so that all of them can be called so.
+        show_host: whether the host must be named to tell them apart.
+    """
+
+    refs: tuple[GpuRef, ...]
+    total: int
+    show_host: bool
+
+    def __len__(self) -> int:
+        return len(self.refs)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One place in the recording where a finding can be seen.
+
+    Attributes:
+        host: host label.
+        gpu: device number, None when it is about the host.
+        start, end: picoseconds on the host's clock.
+        thread: host thread to look at.
+        step: step number as recorded.
+        what: a recorded name as it is, or a phrase.
+    """
+
+    host: str
+    gpu: int | None
+    start: int
+    end: int
+    thread: str | None
+    step: int | None
+    what: str | Phrase
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes:
+        kind: stable id (``input_bound``, ...).
+        gpus: the culprits, never the victims.
+        victims: GPUs that lose time although nothing is wrong with them.
+        cause: the imbalance's cause, the occupancy limiter, why GPU data is missing; None when unknown.
+        share: time lost to it over the window, mean over ``gpus``; None for kinds without a time.
+        saving_ps_per_step: what a step would gain at most; None when it cannot be told.
+        explanation: sentences in order.
+        advice: what to do, the most useful first.
+    """
+
+    kind: str
+    severity: Severity
+    title: Phrase
+    explanation: tuple[Phrase, ...]
+    advice: tuple[Phrase, ...]
+    gpus: tuple[GpuRef, ...] = ()
+    victims: tuple[GpuRef, ...] = ()
+    cause: str | None = None
+    share: float | None = None
+    saving_ps_per_step: float | None = None
+    evidence: tuple[Evidence, ...] = ()
+
+    @property
+    def docs(self) -> str:
+        """Name of the documentation page."""
+        return f"findings/{self.kind}"
+
+    @property
+    def is_about_profile(self) -> bool:
+        """Whether it says what the profile lacks rather than what is wrong with the run."""
+        return self.kind in PROFILE_KINDS
+
+
+@dataclass(frozen=True)
+class GpuReport:
+    """Where one GPU's window went; None where it cannot be told. The four parts sum to ``wall``."""
+
+    gpu: GpuRef
+    name: str | None
+    wall: int | None
+    compute: int | None
+    communication: int | None
+    communication_wait: int | None
+    transfer: int | None
+    idle: int | None
+    idle_by_cause: tuple[int, ...] | None
+    occupancy: float | None
+
+
+@dataclass(frozen=True)
+class KernelReport:
+    """One kernel over all GPUs; ``occupancy`` (0..1) is weighted by time where it is known."""
+
+    name: str
+    calls: int
+    total: int
+    occupancy: float | None
+    limiter: str | None
+
+
+@dataclass(frozen=True)
+class StepsReport:
+    """The steps of the profile; ``median`` is None without complete steps."""
+
+    count: int
+    source: StepSource
+    median: float | None
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The result of the whole pipeline for one session.
+
+    Attributes:
+        verdict: the worst severity found, ``ok``, or ``cannot_tell``.
+        reasons: why the verdict is ``cannot_tell``, otherwise empty.
+        run, session: which profile, as TensorBoard names it.
+        hosts: labels of the hosts that could be read.
+        window: longest analysed window over the hosts, None without GPU data.
+        recorded: longest recording over the hosts, None when the files do not say.
+        warnings: a recorded sentence as it is, or a phrase.
+        kernels: longest total first.
+        findings: most expensive first.
+    """
+
+    verdict: Verdict
+    reasons: tuple[Phrase, ...]
+    run: str
+    session: str
+    format: str
+    hosts: tuple[str, ...]
+    window: int | None
+    recorded: int | None
+    warnings: tuple[str | Phrase, ...]
+    gpus: tuple[GpuReport, ...]
+    steps: StepsReport
+    kernels: tuple[KernelReport, ...]
+    findings: tuple[Finding, ...]

@@ -1,0 +1,23 @@
+"""A profile that lists GPUs but recorded nothing on any of them, and why, where the profiler said so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tb_gpu_doctor.diagnosis.context import Context
+from tb_gpu_doctor.diagnosis.missing import missing_gpu_finding
+from tb_gpu_doctor.diagnosis.model import Finding
+
+KIND = "empty_gpu_plane"
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """One finding for the hosts that have GPUs and not one event on them.
+
+    A silent host beside working ones is `idle_gpus`, unless the profiler reported an error there.
+    """
+    empty = [profile for profile in context.profiles if profile.trace.devices and not profile.has_gpu_work]
+    if context.has_gpu_work:
+        empty = [profile for profile in empty if profile.trace.errors]
+    if empty:
+        yield missing_gpu_finding(context, KIND, empty)

@@ -1,0 +1,51 @@
+"""GPUs that wait for input data.
+
+Reads: idle time charged to ``input``. Says: how much of the window, which host event held it up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.diagnosis.context import Context
+from tb_gpu_doctor.diagnosis.idle import gap_evidence, idle_loss
+from tb_gpu_doctor.diagnosis.model import Finding, Phrase
+
+KIND = "input_bound"
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """One finding for all GPUs above the threshold."""
+    limits = context.thresholds
+    loss = idle_loss(context, Cause.INPUT, limits.input_warning)
+    if loss is None:
+        return
+    gpus = tuple(account.ref for account in loss.accounts)
+    facts = {"gpus": context.names(gpus), "share": loss.share, "per_step": loss.per_step}
+    explanation = [Phrase(f"findings.{KIND}.explanation", facts)]
+    if loss.per_step is not None and context.median_step:
+        explanation.append(
+            Phrase(f"findings.{KIND}.per_step", {"per_step": loss.per_step, "step": context.median_step})
+        )
+    if loss.worst_name:
+        explanation.append(
+            Phrase(f"findings.{KIND}.held_up_by", {"name": loss.worst_name, "thread": loss.worst_thread})
+        )
+    if context.uses_tf_data or context.framework == "tensorflow":
+        advice = context.advice(KIND, "prefetch_tf_data", "parallel_map_tf_data", "cache_tf_data", "measure_tf_data")
+    elif context.framework == "jax":
+        advice = context.advice(KIND, "workers_jax", "prefetch_jax", "measure_jax")
+    else:
+        advice = context.advice(KIND, "prefetch_tf_data", "parallel_map_tf_data", "workers_jax", "prefetch_jax")
+    yield Finding(
+        kind=KIND,
+        severity="critical" if loss.share >= limits.input_critical else "warning",
+        title=Phrase(f"findings.{KIND}.title", facts),
+        explanation=tuple(explanation),
+        advice=(*advice, *context.advice(KIND, "fewer_bytes")),
+        gpus=gpus,
+        share=loss.share,
+        saving_ps_per_step=loss.per_step,
+        evidence=gap_evidence(context, loss.accounts, Cause.INPUT),
+    )

@@ -1,0 +1,79 @@
+"""Kernels that can keep only few warps on a multiprocessor, and what limits them.
+
+Reads: the kernel table. Theoretical occupancy is a bound, not a speed: what a change brings
+cannot be told, so there is no saving. Matrix, convolution and attention kernels run at low
+occupancy by design and are remarks at most; communication and persistent kernels are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tb_gpu_doctor.diagnosis.context import Context
+from tb_gpu_doctor.diagnosis.kernel_picks import BY_DESIGN, KernelPick, kernel_evidence, mean_share, picks
+from tb_gpu_doctor.diagnosis.model import Finding, Phrase
+
+KIND = "low_occupancy"
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """One finding per limiter."""
+    limits = context.thresholds
+    low = [
+        pick
+        for pick in picks(context)
+        if not pick.row.persistent
+        and pick.row.occupancy is not None
+        and 0 < pick.row.occupancy < limits.occupancy_low
+    ]
+    for limiter in sorted({pick.row.limiter or "" for pick in low}):
+        group = [pick for pick in low if (pick.row.limiter or "") == limiter]
+        # By design or not are two different things to say.
+        for by_design in (False, True):
+            part = [pick for pick in group if _by_design(pick) == by_design]
+            if part:
+                yield _finding(context, part, limiter or None, by_design)
+
+
+def _by_design(pick: KernelPick) -> bool:
+    return pick.row.family in BY_DESIGN
+
+
+def _finding(context: Context, group: list[KernelPick], limiter: str | None, by_design: bool) -> Finding:
+    gpus = tuple(sorted({pick.ref for pick in group}))
+    share = mean_share(group, lambda pick: pick.window_share)
+    worst = max(group, key=lambda pick: pick.window_share)
+    names = {pick.row.name for pick in group}
+    facts = {
+        "gpus": context.names(gpus),
+        "share": share,
+        "count": len(names),
+        "name": worst.row.name,
+        "occupancy": worst.row.occupancy,
+        "registers": worst.row.registers,
+        "shared": (worst.row.static_shared_bytes or 0) + (worst.row.dynamic_shared_bytes or 0),
+        "threads": worst.threads,
+    }
+    key = f"findings.{KIND}"
+    explanation = [Phrase(f"{key}.explanation", facts), Phrase(f"{key}.causes.{limiter or 'unknown'}", facts)]
+    if by_design:
+        explanation.append(Phrase(f"{key}.by_design", facts))
+    advice = {
+        "registers": ("fewer_registers", "find_op", "fuse@"),
+        "shared_memory": ("less_shared", "find_op"),
+        "block_size": ("larger_blocks", "find_op", "fuse@"),
+        "blocks": ("larger_blocks", "find_op", "fuse@"),
+        None: ("find_op", "fuse@"),
+    }.get(limiter, ("find_op",))
+    warn = not by_design and share >= context.thresholds.occupancy_warning
+    return Finding(
+        kind=KIND,
+        severity="warning" if warn else "info",
+        title=Phrase(f"{key}.title", facts),
+        explanation=tuple(explanation),
+        advice=context.advice(KIND, *(("leave", "find_op") if by_design else advice)),
+        gpus=gpus,
+        cause=limiter,
+        share=share,
+        evidence=kernel_evidence(context, group),
+    )

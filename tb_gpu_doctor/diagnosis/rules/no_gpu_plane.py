@@ -1,0 +1,18 @@
+"""A profile without any GPU in it, and why, where the profiler said so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tb_gpu_doctor.diagnosis.context import Context
+from tb_gpu_doctor.diagnosis.missing import missing_gpu_finding
+from tb_gpu_doctor.diagnosis.model import Finding
+
+KIND = "no_gpu_plane"
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """One finding for the hosts whose file lists no GPU."""
+    without = [profile for profile in context.profiles if not profile.trace.devices]
+    if without:
+        yield missing_gpu_finding(context, KIND, without)

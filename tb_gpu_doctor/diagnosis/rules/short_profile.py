@@ -1,0 +1,63 @@
+"""A profile that shows too little of the training to judge by.
+
+Reads: complete marked steps, and how much of the recording the window covers. Says what the
+host did in the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tb_gpu_doctor.diagnosis.context import Context, HostProfile
+from tb_gpu_doctor.diagnosis.host_activity import busiest_host_events
+from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
+
+KIND = "short_profile"
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """One finding when any host with GPU work shows too few steps or too small a window."""
+    limits = context.thresholds
+    key = f"findings.{KIND}"
+    explanation: list[Phrase] = []
+    evidence: list[Evidence] = []
+    advice: list[str] = []
+    worked = [profile for profile in context.profiles if profile.has_gpu_work]
+    marked = [p.analysis.steps.count for p in worked if p.analysis.steps.source == "marked"]
+    if marked and min(marked) < limits.min_complete_steps:
+        explanation.append(Phrase(f"{key}.few_steps", {"count": min(marked), "least": limits.min_complete_steps}))
+        advice.append("more_steps@")
+    coverages = [(value, profile) for profile in worked if (value := _coverage(profile)) is not None]
+    coverage, profile = min(coverages, key=lambda item: item[0], default=(1.0, None))
+    if profile is not None and coverage < limits.min_window_coverage:
+        window, recorded = profile.analysis.window, profile.analysis.recorded
+        assert window is not None and recorded is not None
+        length = recorded[1] - recorded[0]
+        explanation.append(
+            Phrase(f"{key}.small_window", {"window": window.length, "recorded": length, "share": coverage})
+        )
+        rest = [(recorded[0], window.start), (window.end, recorded[1])]
+        names = busiest_host_events(profile.trace, rest)
+        if names:
+            explanation.append(Phrase(f"{key}.rest", {"names": tuple(name for name, _ in names)}))
+        advice.append("start_later@")
+        what = Phrase("report.evidence.outside_window")
+        evidence += [Evidence(profile.label, None, start, end, None, None, what) for start, end in rest if end > start]
+    if not explanation:
+        return
+    yield Finding(
+        kind=KIND,
+        severity="warning",
+        title=Phrase(f"{key}.title"),
+        explanation=tuple(explanation),
+        advice=context.advice(KIND, *advice),
+        evidence=tuple(evidence),
+    )
+
+
+def _coverage(profile: HostProfile) -> float | None:
+    """The window's part of the recording; None when the file does not tell how long it recorded."""
+    window, recorded = profile.analysis.window, profile.analysis.recorded
+    if window is None or recorded is None or recorded[1] <= recorded[0]:
+        return None
+    return window.length / (recorded[1] - recorded[0])

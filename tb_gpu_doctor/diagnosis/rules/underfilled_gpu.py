@@ -1,0 +1,59 @@
+"""Kernels with fewer blocks than the GPU has multiprocessors, so that part of the chip rests.
+
+Reads: the kernel table. Communication and persistent kernels choose their grid by design and
+never count. Kernels that run side by side fill the chip together, so their time is scaled
+down to the time in which any of them ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tb_gpu_doctor.diagnosis.context import Context
+from tb_gpu_doctor.diagnosis.kernel_picks import KernelPick, kernel_evidence, mean_share, picks
+from tb_gpu_doctor.diagnosis.model import Finding, Phrase
+
+KIND = "underfilled_gpu"
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """One finding for all GPUs whose kernels leave enough of the chip empty."""
+    limits = context.thresholds
+    small = [
+        pick
+        for pick in picks(context)
+        if pick.row.sm_share is not None and pick.row.sm_share < 1 and not pick.row.persistent
+    ]
+    lost = {ref: sum(map(_lost, (p for p in small if p.ref == ref))) for ref in {pick.ref for pick in small}}
+    affected = sorted(ref for ref, value in lost.items() if value >= limits.underfilled_info)
+    if not affected:
+        return
+    group = [pick for pick in small if pick.ref in affected]
+    share = float(np.mean([min(1.0, lost[ref]) for ref in affected]))
+    worst = max(group, key=_lost)
+    facts = {
+        "gpus": context.names(affected),
+        "share": share,
+        "busy_share": mean_share(group, lambda pick: pick.window_share),
+        "count": len({pick.row.name for pick in group}),
+        "name": worst.row.name,
+        "blocks": int(np.prod(worst.row.grid, dtype=np.int64)) if worst.row.grid else None,
+        "sms": worst.profile.trace.devices[worst.row.device].sm_count,
+    }
+    yield Finding(
+        kind=KIND,
+        severity="warning" if share >= limits.underfilled_warning else "info",
+        title=Phrase(f"findings.{KIND}.title", facts),
+        explanation=(Phrase(f"findings.{KIND}.explanation", facts),),
+        advice=context.advice(KIND, "batch@", "fuse@", "concurrent"),
+        gpus=tuple(affected),
+        share=share,
+        evidence=kernel_evidence(context, group),
+    )
+
+
+def _lost(pick: KernelPick) -> float:
+    assert pick.row.sm_share is not None
+    return pick.window_share * (1 - pick.row.sm_share)

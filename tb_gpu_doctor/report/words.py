@@ -1,0 +1,45 @@
+"""Phrases, notes and errors as sentences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tb_gpu_doctor.diagnosis.model import Phrase
+from tb_gpu_doctor.texts import has_text, text
+from tb_gpu_doctor.texts.numbers import clean
+from tb_gpu_doctor.traces.errors import Note, TraceError
+
+MAX_SENTENCE = 2_000
+
+
+def say(phrase: str | Phrase, lang: str) -> str:
+    """The sentence of a phrase; what was recorded as words already is only made safe."""
+    if isinstance(phrase, str):
+        return clean(phrase, MAX_SENTENCE)
+    params: dict[str, Any] = {}
+    for name, value in phrase.params.items():
+        params[name] = error_sentence(value, lang) if isinstance(value, TraceError) else value
+    if phrase.key.startswith("notes."):
+        return note_sentence(Note(phrase.key.removeprefix("notes."), dict(phrase.params)), lang)
+    return text(phrase.key, lang, **params)
+
+
+def error_sentence(error: TraceError, lang: str) -> str:
+    """What went wrong with which file and what to do."""
+    return _coded("errors", error.code, {**error.params, "path": error.path}, lang)
+
+
+def note_sentence(note: Note, lang: str) -> str:
+    """What the decoder left out or repaired, or why a file cannot be read."""
+    return _coded("notes", note.code, note.params, lang)
+
+
+def _coded(area: str, code: str, params: dict[str, Any], lang: str) -> str:
+    """A sentence for a code; one without a text still says its code and what it knows."""
+    if has_text(f"{area}.{code}"):
+        try:
+            return text(f"{area}.{code}", lang, **params)
+        except KeyError:
+            pass  # raised without a parameter that the sentence needs
+    details = ", ".join(f"{name}={value}" for name, value in params.items() if name != "path" and value is not None)
+    return text(f"{area}.unknown", lang, code=code, details=details, path=params.get("path", ""))

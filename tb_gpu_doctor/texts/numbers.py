@@ -1,0 +1,152 @@
+"""How numbers, times and names are written in a language, and the placeholders that use it."""
+
+from __future__ import annotations
+
+import math
+import string
+import unicodedata
+from collections.abc import Mapping, Sequence, Sized
+from typing import Any
+
+from tb_gpu_doctor.texts import DEFAULT_LANGUAGE
+
+NBSP = "\N{NO-BREAK SPACE}"
+MAX_NAME = 160
+_SEPARATORS: dict[str, tuple[str, str]] = {"en": (",", "."), "es": (".", ",")}
+_AND: dict[str, str] = {"en": "and", "es": "y"}
+_ALL_GPUS: dict[str, str] = {"en": "all {} GPUs", "es": "las {} GPU"}
+_GPU: dict[str, tuple[str, str]] = {"en": ("GPU {}", "GPUs {}"), "es": ("GPU {}", "GPU {}")}
+_UNKNOWN: dict[str, str] = {"en": "unknown", "es": "desconocido"}
+_HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+
+
+def clean(value: str, limit: int | None = None) -> str:
+    """A stranger's string made safe for one line of a terminal.
+
+    Control, format (bidirectional overrides) and line-breaking characters are
+    written as escapes; with a limit the middle of a longer string is left out.
+    """
+    if limit is not None and len(value) > limit:
+        head = (limit - 1) * 2 // 3
+        value = value[:head] + "…" + value[len(value) - (limit - 1 - head) :]
+    if value.isascii() and value.isprintable():
+        return value
+    return "".join(
+        char.encode("unicode_escape").decode("ascii") if unicodedata.category(char) in _HIDDEN_CATEGORIES else char
+        for char in value
+    )
+
+
+def number(value: float, lang: str = DEFAULT_LANGUAGE, decimals: int = 0) -> str:
+    """A number with the language's separators: 1,234.5 or 1.234,5."""
+    if not math.isfinite(value):
+        return _UNKNOWN[lang]
+    thousands, point = _SEPARATORS[lang]
+    plain = f"{value:,.{decimals}f}"
+    return plain.translate(str.maketrans({",": thousands, ".": point}))
+
+
+def percent(fraction: float, lang: str = DEFAULT_LANGUAGE) -> str:
+    """A share: 41%, 4.2%, and never 100% or 0% for what only comes close."""
+    if not math.isfinite(fraction):
+        return _UNKNOWN[lang]
+    value = fraction * 100
+    decimals = 0 if 10 <= value <= 99 or value in (0.0, 100.0) else 1
+    if 0 < value < 0.05:
+        return "<" + percent(0.001, lang)
+    if 99 < value < 100:
+        value = min(value, 99.9)
+    return number(value, lang, decimals) + (NBSP + "%" if lang == "es" else "%")
+
+
+def duration(picoseconds: float, lang: str = DEFAULT_LANGUAGE) -> str:
+    """A time with the unit that suits it and three significant digits."""
+    if not math.isfinite(picoseconds):
+        return _UNKNOWN[lang]
+    if picoseconds == 0:
+        return f"0{NBSP}ms"
+    for limit, unit, name in ((999.5e3, 1e3, "ns"), (999.5e6, 1e6, "µs"), (999.5e9, 1e9, "ms"), (math.inf, 1e12, "s")):
+        if abs(picoseconds) < limit:
+            value = picoseconds / unit
+            decimals = max(0, 2 - int(math.floor(math.log10(abs(value))))) if value else 0
+            return f"{number(value, lang, min(decimals, 2))}{NBSP}{name}"
+    raise AssertionError("unreachable: the last limit is infinite")
+
+
+def size(count: float, lang: str = DEFAULT_LANGUAGE) -> str:
+    """A number of bytes in binary units."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024 or unit == "GiB":
+            return f"{number(count, lang, 0 if unit == 'B' else 1)}{NBSP}{unit}"
+        count /= 1024
+    raise AssertionError("unreachable: GiB always returns")
+
+
+def listing(items: Sequence[str], lang: str = DEFAULT_LANGUAGE) -> str:
+    """``a, b and c``."""
+    if len(items) < 2:
+        return "".join(items)
+    return ", ".join(items[:-1]) + f" {_AND[lang]} {items[-1]}"
+
+
+def gpu_names(gpus: Any, lang: str = DEFAULT_LANGUAGE) -> str:
+    """GPUs in words: ``GPU 2``, ``GPUs 0, 1 and 3``, ``all 8 GPUs``, ``worker1: GPU 0``.
+
+    ``gpus`` has ``refs`` (objects with ``host`` and ``id``), ``total`` (how many the
+    profile has) and ``show_host``.
+    """
+    refs = list(gpus.refs)
+    if len(refs) == gpus.total and len(refs) > 1:
+        return _ALL_GPUS[lang].format(number(len(refs), lang))
+    by_host: dict[str, list[str]] = {}
+    for ref in refs:
+        by_host.setdefault(ref.host, []).append(str(ref.id))
+    parts = []
+    for host, ids in by_host.items():
+        words = _GPU[lang][len(ids) > 1].format(listing(ids, lang))
+        parts.append(f"{clean(host, MAX_NAME)}: {words}" if gpus.show_host else words)
+    return "; ".join(parts)
+
+
+class LocaleFormatter(string.Formatter):
+    """Fills ``{name:kind}`` placeholders; only plain names, no attributes or indices."""
+
+    KINDS = frozenset({"", "raw", "int", "n1", "n2", "percent", "time", "size", "list", "gpus", "plural", "path"})
+
+    def __init__(self, lang: str) -> None:
+        self.lang = lang
+
+    def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, str]:
+        """The parameter of exactly that name."""
+        return kwargs[field_name], field_name
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        """The parameter written the way the placeholder's kind asks for."""
+        lang = self.lang
+        kind, *choices = format_spec.split("|")
+        if kind == "plural":
+            count = len(value) if isinstance(value, Sized) else value
+            return choices[0] if count == 1 else choices[1]
+        if value is None:
+            return _UNKNOWN[lang]
+        if kind == "percent":
+            return percent(float(value), lang)
+        if kind == "time":
+            return duration(float(value), lang)
+        if kind == "size":
+            return size(float(value), lang)
+        if kind in ("int", "n1", "n2"):
+            return number(float(value), lang, {"int": 0, "n1": 1, "n2": 2}[kind])
+        if kind == "gpus":
+            return gpu_names(value, lang)
+        if kind == "list":
+            return listing([clean(str(item), MAX_NAME) for item in value], lang)
+        if kind == "path":
+            return clean(str(value), 4096)
+        if kind == "raw" or isinstance(value, str):
+            return clean(str(value), MAX_NAME)
+        if isinstance(value, int):
+            return number(value, lang)
+        if isinstance(value, float):
+            return number(value, lang, 1)
+        return clean(str(value), MAX_NAME)
