@@ -39,47 +39,80 @@ _BLOCKING_INPUT = re.compile(
     r"|[^:\s]*IteratorGetNext(?:AsOptional|Sync)?\w*:IteratorGetNext(?:AsOptional|Sync)?$)"
 )
 
-_TABLE: tuple[tuple[re.Pattern[str], Kind], ...] = tuple(
-    (re.compile(pattern), kind)
-    for pattern, kind in (
-        # Says nothing: thread pool bookkeeping, allocator events, markers.
-        (r"^(?:ThreadpoolListener::|ThreadPool|<UNKNOWN>|Memory(?:Allocation|Deallocation)$|Profiled batch|TraceContext)", Kind.NEUTRAL),
-        (r"^(?:train|train_step|step)$", Kind.NEUTRAL),
-        # Input pipeline.
-        (_BLOCKING_INPUT.pattern, Kind.INPUT),
-        (r"^Iterator(?:::|Resource|GetNext)|^MultiDeviceIterator|^(?:\w+(?:Consume|Produce))$", Kind.INPUT),
-        (r"^InstantiatedCapturedFunction::", Kind.INPUT),
-        (r"^\$(?:data_?loaders?|iterator_ops|dataset_ops|grain\w*|data_loader)\.py:\d+ ", Kind.INPUT),
-        (r"DataLoader.*__next__|^\$\S*(?:data|input|loader|pipeline)\S*\.py:\d+ (?:__next__|next|__iter__|next_batch|get_batch)", Kind.INPUT),
-        # Compilation and tracing.
-        (r"(?i)graph_building|autotun|^xla_?compile|XlaCompil|CompileToExecutable|PjRt\w*(?:Client|Compiler)?::Compile|GpuCompiler|Llvm\w*Compile|HloPass|RunBackend\b|backend_compile|^\$pxla\.py:\d+ .*(?:compile|lower)|^\$compiler\.py:|^\$\S*jit\S*\.py:\d+ .*(?:trace_to|lower)|TraceToJaxpr|^tf\.function", Kind.COMPILE),
-        # Saving and summaries.
-        (r"(?i)checkpoint|^SaveV2|:SaveV2$|MergeV2|orbax|ShardedFilename|:Write\w*Summary$|^Write\w*Summary|FlushSummary|SummaryWriter|^\$(?:saver|saving\w*|tensorboard_callback|event_file_writer)\.py:", Kind.CHECKPOINT),
-        # Waiting for the device.
-        (r"^(?:cu|hip|cuda)\w*Synchronize|^(?:cu|hip|cuda)Memcpy(?:DtoH|HtoD|DtoD)?(?:_v\d)?$|BlockHostUntil|BlockUntilReady|block_until_ready|AwaitReady|TensorHandle::(?:CopyToDevice|Resolve|WaitReady)|TFE_TensorHandleResolve|::ToLiteral|CopyRawToHost|_single_device_array_to_np_array|^\$\S+\.py:\d+ (?:numpy|item|block_until_ready)$", Kind.SYNC),
-        # Calls in which a thread waits while others execute for it.
-        (r"^(?:FunctionRun|EagerExecute|EagerLocalExecute|KernelAndDeviceFunc\w*|TFE_Py_\w+|EagerKernelExecute|ProcessFunctionLibraryRuntime\w*|RemoteCallOp\w*)\b", Kind.WAIT),
-        (r"^(?:ExecutorState::Process|ExecutorDoneCallback)", Kind.WAIT),
-        (r"^\$(?:polymorphic_function|def_function|tracing_compilation|concrete_function|atomic_function|function_type\w*|execute|trainer|training)\.py:\d+ ", Kind.WAIT),
-        # Python frames: the interpreter's and the helpers of the frameworks say nothing of their own,
-        # the frameworks' dispatch is launching, any other file is the user's code.
-        (r"^\$(?:builtins|<unknown>|_operator|_functools|_abc|_thread|jaxlib[.\w]*|numpy|tensorflow[.\w]*) ", Kind.NEUTRAL),
-        (r"^\$(?:abc|enum|functools|contextlib|typing|weakref|collections|threading|traceback_utils|util|tree_util|api_util|profiler|dtypes|core|array|literals|abstract_arrays|scalar_types|sharding_impls|named_sharding|sharding|mesh|linear_util|source_info_util|config|fromnumeric|context|ops|func_graph|tensor_shape|nest|nest_util|tensor_conversion\w*)\.py:\d+ ", Kind.NEUTRAL),
-        (r"^\$(?:dispatch|pjit|pxla|xla|api|lax|array_methods|array_creation|ufuncs|gen_\w+_ops|math_ops|\w+_ops|cpp_\w+)\.py:\d+ ", Kind.LAUNCH),
-        (r"^\$", Kind.HOST_OTHER),
-        # Launching and the framework work around it.
-        (r"^(?:cu|hip|cuda)\w*(?:Launch|Memcpy|Memset|Graph|Event|Stream|Ctx|Func|Module|OccupancyM)\w*", Kind.LAUNCH),
-        (r"^(?:ExecutorPropagateOutputs|PjitFunction|PjRt\w*|TfrtGpu\w*|CommonPjRt\w*|ThunkExecutor|GpuExecutable|SequentialThunk|CommandBuffer\w*|KernelThunk|Execute\w*|EnqueueExecution|ParseArguments|BufferFromHost\w*|ShardArgs|ComputeSemaphore\w*|CheckAndPin\w*|LocalExecutable\w*|StreamExecutor\w*|ExecutableRun|DevicePut\w*|NcclLaunch|ncclGroup\w*|Nccl\w*|RunCallback)", Kind.LAUNCH),
-        (r"^[\w./\-]+(?::\w+)+$|^[\w./\-]+:_\w+$|^[\w./\-]+/_\d+:_\w+$", Kind.LAUNCH),  # name:OpType of a framework op
-    )
+# (kind, patterns): the first group with a match wins. Python frames are written `$file.py:line function`.
+_TABLE: tuple[tuple[Kind, tuple[str, ...]], ...] = (
+    # Says nothing: thread pool bookkeeping, allocator events, markers.
+    (Kind.NEUTRAL, (
+        r"^ThreadpoolListener::", r"^ThreadPool", r"^<UNKNOWN>", r"^Memory(?:Allocation|Deallocation)$",
+        r"^Profiled batch", r"^TraceContext", r"^(?:train|train_step|step)$",
+    )),
+    # Input pipeline.
+    (Kind.INPUT, (
+        _BLOCKING_INPUT.pattern, r"^Iterator(?:::|Resource|GetNext)", r"^MultiDeviceIterator",
+        r"^\w+(?:Consume|Produce)$", r"^InstantiatedCapturedFunction::", r"DataLoader.*__next__",
+        r"^\$(?:data_?loaders?|iterator_ops|dataset_ops|grain\w*)\.py:\d+ ",
+        r"^\$\S*(?:data|input|loader|pipeline)\S*\.py:\d+ (?:__next__|next|__iter__|next_batch|get_batch)",
+    )),
+    # Compilation and tracing.
+    (Kind.COMPILE, (
+        r"(?i)graph_building", r"(?i)autotun", r"(?i)^xla_?compile", r"XlaCompil", r"CompileToExecutable",
+        r"PjRt\w*(?:Client|Compiler)?::Compile", r"GpuCompiler", r"Llvm\w*Compile", r"HloPass", r"RunBackend\b",
+        r"backend_compile", r"TraceToJaxpr", r"^tf\.function", r"^\$compiler\.py:",
+        r"^\$pxla\.py:\d+ .*(?:compile|lower)", r"^\$\S*jit\S*\.py:\d+ .*(?:trace_to|lower)",
+    )),
+    # Saving and summaries.
+    (Kind.CHECKPOINT, (
+        r"(?i)checkpoint", r"^SaveV2", r":SaveV2$", r"MergeV2", r"(?i)orbax", r"ShardedFilename",
+        r":Write\w*Summary$", r"^Write\w*Summary", r"FlushSummary", r"SummaryWriter",
+        r"^\$(?:saver|saving\w*|tensorboard_callback|event_file_writer)\.py:",
+    )),
+    # Waiting for the device.
+    (Kind.SYNC, (
+        r"^(?:cu|hip|cuda)\w*Synchronize", r"^(?:cu|hip|cuda)Memcpy(?:DtoH|HtoD|DtoD)?(?:_v\d)?$",
+        r"BlockHostUntil", r"BlockUntilReady", r"block_until_ready", r"AwaitReady",
+        r"TensorHandle::(?:CopyToDevice|Resolve|WaitReady)", r"TFE_TensorHandleResolve", r"::ToLiteral",
+        r"CopyRawToHost", r"_single_device_array_to_np_array", r"^\$\S+\.py:\d+ (?:numpy|item)$",
+    )),
+    # Calls in which a thread waits while others execute for it.
+    (Kind.WAIT, (
+        r"^(?:FunctionRun|EagerExecute|EagerLocalExecute|EagerKernelExecute)\b", r"^KernelAndDeviceFunc",
+        r"^TFE_Py_", r"^ProcessFunctionLibraryRuntime", r"^RemoteCallOp", r"^ExecutorState::Process",
+        r"^ExecutorDoneCallback",
+        r"^\$(?:polymorphic_function|def_function|tracing_compilation|concrete_function)\.py:",
+        r"^\$(?:atomic_function|function_type\w*|execute|trainer|training)\.py:",
+    )),
+    # Python frames: the interpreter's own and the helpers of the frameworks say nothing ...
+    (Kind.NEUTRAL, (
+        r"^\$(?:builtins|<unknown>|_operator|_functools|_abc|_thread|numpy|jaxlib[.\w]*|tensorflow[.\w]*) ",
+        r"^\$(?:abc|enum|functools|contextlib|typing|weakref|collections|threading)\.py:",
+        r"^\$(?:traceback_utils|util|tree_util|api_util|profiler|dtypes|core|array|literals|mesh|config)\.py:",
+        r"^\$(?:abstract_arrays|scalar_types|\w*sharding\w*|linear_util|source_info_util|fromnumeric)\.py:",
+        r"^\$(?:context|ops|func_graph|tensor_shape|nest|nest_util|tensor_conversion\w*)\.py:",
+    )),
+    # ... their dispatch is launching, and any other file is the user's code.
+    (Kind.LAUNCH, (
+        r"^\$(?:dispatch|pjit|pxla|xla|api|lax|array_methods|array_creation|ufuncs|\w+_ops|cpp_\w+)\.py:",
+    )),
+    (Kind.HOST_OTHER, (r"^\$",)),
+    # Launching and the framework work around it.
+    (Kind.LAUNCH, (
+        r"^(?:cu|hip|cuda)\w*(?:Launch|Memcpy|Memset|Graph|Event|Stream|Ctx|Func|Module|OccupancyM)\w*",
+        r"^ExecutorPropagateOutputs", r"^PjitFunction", r"^(?:CommonPjRt|PjRt|TfrtGpu|PJRT_)\w*", r"^Execut",
+        r"^(?:ThunkExecutor|GpuExecutable|SequentialThunk|CommandBuffer|KernelThunk|LocalExecutable)",
+        r"^(?:EnqueueExecution|ParseArguments|BufferFromHost|ShardArgs|ComputeSemaphore|CheckAndPin)",
+        r"^(?:StreamExecutor|DevicePut|NcclLaunch|ncclGroup|Nccl|RunCallback)",
+        # name:OpType of a framework op
+        r"^[\w./\-]+(?::\w+)+$", r"^[\w./\-]+/_\d+:_\w+$",
+    )),
 )  # fmt: skip
+_PATTERNS = tuple((kind, tuple(re.compile(pattern) for pattern in patterns)) for kind, patterns in _TABLE)
 
 
 def kind_of(name: str, launches: bool = False) -> Kind:
     """Meaning of a host event; ``launches``: the event carries a correlation id, so it called the device."""
     short = name[:_MAX_NAME]
-    for pattern, kind in _TABLE:
-        if pattern.search(short):
+    for kind, patterns in _PATTERNS:
+        if any(pattern.search(short) for pattern in patterns):
             return kind
     return Kind.LAUNCH if launches else Kind.UNKNOWN_NAME
 

@@ -68,7 +68,7 @@ class Window:
 
     @property
     def length(self) -> int:
-        """end - start."""
+        """End - start."""
         return self.end - self.start
 
 
@@ -89,7 +89,7 @@ class DeviceAccounting:
 
     @property
     def busy(self) -> int:
-        """compute + communication + transfer."""
+        """Compute + communication + transfer."""
         return self.compute + self.communication + self.transfer
 
     def idle_of(self, cause: Cause) -> int:
@@ -202,7 +202,7 @@ class KernelRow:
 
     @property
     def mean_ps(self) -> float:
-        """total / calls."""
+        """Total / calls."""
         return self.total_ps / self.calls
 
 

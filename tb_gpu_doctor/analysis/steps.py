@@ -37,11 +37,11 @@ def marker_rows(trace: Trace) -> Int64:
     host = trace.host_events
     numbered = np.flatnonzero(host.step_num >= 0)
     if not len(numbered):
-        return numbered
+        return np.asarray(numbered, dtype=np.int64)
     unflagged = [i for i in np.unique(host.name[numbered]).tolist() if trace.strings[i] in UNFLAGGED_MARKERS]
     rows = numbered[(host.is_root[numbered] == 1) | np.isin(host.name[numbered], unflagged)]
     if not len(rows):
-        return rows
+        return np.asarray(rows, dtype=np.int64)
     names, inverse, counts = np.unique(host.name[rows], return_inverse=True, return_counts=True)
     time = np.bincount(inverse, weights=host.duration[rows].astype(np.float64), minlength=len(names))
     best = max(range(len(names)), key=lambda i: (counts[i], time[i]))

@@ -168,7 +168,7 @@ class DeviceEvents:
 
     @property
     def end(self) -> Int64:
-        """start + duration."""
+        """Start + duration."""
         return self.start + self.duration
 
     def of_device(self, device: int) -> slice:
@@ -215,7 +215,7 @@ class HostEvents:
 
     @property
     def end(self) -> Int64:
-        """start + duration."""
+        """Start + duration."""
         return self.start + self.duration
 
     def of_thread(self, thread: int) -> slice:

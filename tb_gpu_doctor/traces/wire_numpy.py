@@ -3,16 +3,14 @@
 Three passes. Plain Python walks the plane and its lines and notes where each event lies. Then
 all events are decoded in lockstep, field by field, in batches that fit the cache; the stats found
 on the way are decoded in lockstep as well. Whatever is unusual (unknown fields, long tags, odd
-orders) leaves the fast lane and is parsed by the plain reader at the bottom, which is also
-the definition of what the fast lane must give.
+orders) leaves the fast lane and is parsed by the plain reader
+(`wire_plain`), which is also the definition of what the fast lane must give.
 """
 
 from __future__ import annotations
 
-import struct
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,20 +18,28 @@ from numpy.typing import NDArray
 from tb_gpu_doctor.traces.columns import Int64, StringTable
 from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.wire import BASE_ROW_BYTES, SLOT_DTYPES, SLOTS, RawPlane, SlotKind, memory_limit
+from tb_gpu_doctor.traces.wire_plain import (
+    BYTES,
+    BYTES_VALUE,
+    DOUBLE,
+    INT,
+    REF,
+    STR,
+    UINT,
+    VARINT,
+    LineTable,
+    MalformedError,
+    PlaneIndex,
+    Value,
+    fields,
+    index_plane,
+    read_line,
+    read_stat,
+    signed,
+)
 
 _BATCH = 1 << 16
 _PAD = 16  # reads past the last field stay inside the buffer
-_U64 = (1 << 64) - 1
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-# XStat value tags that the fast lane knows: double, uint64, int64, str, bytes, ref.
-_DOUBLE, _UINT, _INT, _STR, _BYTES_VALUE, _REF = 0x11, 0x18, 0x20, 0x2A, 0x32, 0x38
-
-Value = tuple[int, int | float | bytes]  # (value tag, value) of one stat
-
-
-class _MalformedError(Exception):
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
 
 
 class _Strings:
@@ -49,28 +55,6 @@ class _Strings:
         return StringTable.of(self.ids)
 
 
-@dataclass
-class _Index:
-    """Where things lie in a plane."""
-
-    name: bytes = b""
-    id: int = 0
-    stats: list[tuple[int, int]] = field(default_factory=list)
-    lines: list[tuple[int, int]] = field(default_factory=list)
-    event_names: dict[int, bytes] = field(default_factory=dict)
-    stat_names: dict[int, bytes] = field(default_factory=dict)
-
-
-@dataclass
-class _Lines:
-    id: list[int] = field(default_factory=list)
-    timestamp_ns: list[int] = field(default_factory=list)
-    duration_ps: list[int] = field(default_factory=list)
-    name: list[bytes] = field(default_factory=list)
-    display_name: list[bytes] = field(default_factory=list)
-    events: list[int] = field(default_factory=list)
-
-
 def decode_plane_numpy(data: bytes) -> RawPlane:
     """Decode one XPlane message; see `tb_gpu_doctor.traces.wire` for the contract.
 
@@ -79,7 +63,7 @@ def decode_plane_numpy(data: bytes) -> RawPlane:
     """
     try:
         return _Decoder(data).decode()
-    except _MalformedError as error:
+    except MalformedError as error:
         raise TraceError("malformed", offset=error.offset) from None
 
 
@@ -90,11 +74,11 @@ class _Decoder:
 
     def decode(self) -> RawPlane:
         data = self.data
-        index = _index_plane(data)
-        plane_stats = [_read_stat(data, start, end) for start, end in index.stats]
-        starts, ends, lines = array("q"), array("q"), _Lines()
+        index = index_plane(data)
+        plane_stats = [read_stat(data, start, end) for start, end in index.stats]
+        starts, ends, lines = array("q"), array("q"), LineTable()
         for start, end in index.lines:
-            _read_line(data, start, end, lines, starts, ends)
+            read_line(data, start, end, lines, starts, ends)
         count = len(starts)
         self._check_memory(count, index)
 
@@ -120,7 +104,7 @@ class _Decoder:
         names = _lookup(self.event_metadata, {k: self.strings.add(v) for k, v in index.event_names.items()}, -1)
         return RawPlane(
             name=index.name,
-            id=_signed(index.id),
+            id=signed(index.id),
             stats=tuple(self._named_stats(plane_stats)),
             line_id=np.array(lines.id, np.int64),
             line_timestamp_ns=np.array(lines.timestamp_ns, np.int64),
@@ -137,7 +121,7 @@ class _Decoder:
             strings=self.strings.table(),
         )
 
-    def _check_memory(self, count: int, index: _Index) -> None:
+    def _check_memory(self, count: int, index: PlaneIndex) -> None:
         present = set(index.stat_names.values())
         row = BASE_ROW_BYTES + sum(np.dtype(SLOT_DTYPES[k]).itemsize for n, k in SLOTS if n.encode() in present)
         if count * row > memory_limit(len(self.data)):
@@ -149,12 +133,12 @@ class _Decoder:
             if name is None or value is None:
                 continue
             tag, content = value
-            if tag == _REF:
-                ref = self.stat_names.get(_signed(int(content)))
+            if tag == REF:
+                ref = self.stat_names.get(signed(int(content)))
                 if ref is not None:
                     yield name, ref
             else:
-                yield name, _signed(content) if tag == _INT and isinstance(content, int) else content
+                yield name, signed(content) if tag == INT and isinstance(content, int) else content
 
     # -- the fast lane ---------------------------------------------------------------------
 
@@ -240,13 +224,13 @@ class _Decoder:
         tag = self.buffer[here]
         here = here + 1
         number, after = self._varint(here, strict=False)
-        fast &= (after > 0) | (tag == _DOUBLE)
-        after = np.where(tag == _DOUBLE, here + 8, after)
-        text = (tag == _STR) | (tag == _BYTES_VALUE)
+        fast &= (after > 0) | (tag == DOUBLE)
+        after = np.where(tag == DOUBLE, here + 8, after)
+        text = (tag == STR) | (tag == BYTES_VALUE)
         size_ok = number <= np.uint64(len(self.data))
         text_end = after + np.where(text & size_ok, number, 0).view(np.int64)
         after_all = np.where(text, text_end, after)
-        known = text | (tag == _DOUBLE) | (tag == _UINT) | (tag == _INT) | (tag == _REF)
+        known = text | (tag == DOUBLE) | (tag == UINT) | (tag == INT) | (tag == REF)
         fast &= known & (after_all == ends) & (size_ok | ~text)
 
         slot = _lookup(metadata.view(np.int64), self.slot_of, -1)
@@ -260,20 +244,27 @@ class _Decoder:
             again = np.isin(rows, rows[odd])
             order = np.flatnonzero(again)
             for row, start, end in zip(rows[order].tolist(), starts[order].tolist(), ends[order].tolist(), strict=True):
-                self._set_stat(row, *_read_stat(self.data, start, end))
+                self._set_stat(row, *read_stat(self.data, start, end))
 
     def _set_slot(
-        self, slot: int, rows: Int64, tag: NDArray[np.uint8], number: NDArray[np.uint64], here: Int64, after: Int64, ends: Int64
-    ) -> None:  # fmt: skip
+        self,
+        slot: int,
+        rows: Int64,
+        tag: NDArray[np.uint8],
+        number: NDArray[np.uint64],
+        here: Int64,
+        after: Int64,
+        ends: Int64,
+    ) -> None:
         kind = SLOTS[slot][1]
-        doubles = tag == _DOUBLE
-        integers = (tag == _UINT) | (tag == _INT)
+        doubles = tag == DOUBLE
+        integers = (tag == UINT) | (tag == INT)
         if kind is SlotKind.STR:
-            refs = tag == _REF
+            refs = tag == REF
             if refs.any():
                 ids = {k: self.strings.add(v) for k, v in self._ref_names(number[refs]).items()}
                 text = _lookup(number[refs].view(np.int64), ids, -1)
-            texts = np.flatnonzero((tag == _STR) | (tag == _BYTES_VALUE))
+            texts = np.flatnonzero((tag == STR) | (tag == BYTES_VALUE))
             # one assignment, in wire order, so that the last stat of an event wins
             values = np.full(len(rows), -1, np.int64)
             if refs.any():
@@ -289,7 +280,7 @@ class _Decoder:
                     values = np.where(fits, np.where(fits, floats, 0.0).astype(np.int64), number.view(np.int64))
                 keep = integers | fits
             else:
-                values = np.where(tag == _INT, number.view(np.int64).astype(np.float64), number.astype(np.float64))
+                values = np.where(tag == INT, number.view(np.int64).astype(np.float64), number.astype(np.float64))
                 values = np.where(doubles, floats, values)
                 keep = integers | doubles
         if keep.any():
@@ -312,19 +303,19 @@ class _Decoder:
     def _slow_event(self, row: int, start: int, end: int) -> None:
         metadata = offset = duration = 0
         has_start = 1
-        for number, wire, low, value in _fields(self.data, start, end):
-            if number == 1 and wire == _VARINT:
+        for number, wire, low, value in fields(self.data, start, end):
+            if number == 1 and wire == VARINT:
                 metadata = value
-            elif number == 2 and wire == _VARINT:
+            elif number == 2 and wire == VARINT:
                 offset, has_start = value, 1
-            elif number == 3 and wire == _VARINT:
+            elif number == 3 and wire == VARINT:
                 duration = value
-            elif number == 5 and wire == _VARINT:
+            elif number == 5 and wire == VARINT:
                 offset, has_start = 0, 0
-            elif number == 4 and wire == _BYTES:
-                self._set_stat(row, *_read_stat(self.data, low, value))
-        self.event_metadata[row] = _signed(metadata)
-        self.offset[row], self.duration[row], self.has_start[row] = _signed(offset), _signed(duration), has_start
+            elif number == 4 and wire == BYTES:
+                self._set_stat(row, *read_stat(self.data, low, value))
+        self.event_metadata[row] = signed(metadata)
+        self.offset[row], self.duration[row], self.has_start[row] = signed(offset), signed(duration), has_start
 
     def _set_stat(self, row: int, metadata: int, value: Value | None) -> None:
         slot = self.slot_of.get(metadata)
@@ -333,16 +324,16 @@ class _Decoder:
         tag, content = value
         kind = SLOTS[slot][1]
         if kind is SlotKind.STR:
-            if tag == _REF:
-                name = self.stat_names.get(_signed(int(content)))
+            if tag == REF:
+                name = self.stat_names.get(signed(int(content)))
             else:
                 name = content if isinstance(content, bytes) else None
             if name is not None:
                 self._column(slot)[row] = self.strings.add(name)
-        elif tag in (_UINT, _INT) and isinstance(content, int):
-            number = content if kind is SlotKind.FLOAT and tag == _UINT else _signed(content)
+        elif tag in (UINT, INT) and isinstance(content, int):
+            number = content if kind is SlotKind.FLOAT and tag == UINT else signed(content)
             self._column(slot)[row] = float(number) if kind is SlotKind.FLOAT else number
-        elif tag == _DOUBLE and isinstance(content, float):
+        elif tag == DOUBLE and isinstance(content, float):
             if kind is SlotKind.FLOAT:
                 self._column(slot)[row] = content
             elif -(2.0**63) <= content < 2.0**63:
@@ -351,7 +342,7 @@ class _Decoder:
 
 def _require(ok: NDArray[np.bool_], position: Int64) -> None:
     if not ok.all():
-        raise _MalformedError(int(position[int(np.argmin(ok))]))
+        raise MalformedError(int(position[int(np.argmin(ok))]))
 
 
 def _lookup(keys: Int64, table: dict[int, int], default: int) -> Int64:
@@ -361,7 +352,7 @@ def _lookup(keys: Int64, table: dict[int, int], default: int) -> Int64:
         return out
     known = np.array(sorted(table), np.int64)
     values = np.array([table[k] for k in known.tolist()], np.int64)
-    if 0 <= known[0] and known[-1] < 1 << 20:  # dense ids: one gather
+    if known[0] >= 0 and known[-1] < 1 << 20:  # dense ids: one gather
         dense = np.full(int(known[-1]) + 1, default, np.int64)
         dense[known] = values
         inside = (keys >= 0) & (keys < len(dense))
@@ -371,143 +362,3 @@ def _lookup(keys: Int64, table: dict[int, int], default: int) -> Int64:
     hit = known[at] == keys
     out[hit] = values[at[hit]]
     return out
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >> 63 else value
-
-
-def _read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        if position >= end or shift >= 70:
-            raise _MalformedError(position)
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & _U64, position
-        shift += 7
-
-
-def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """(field number, wire type, start of value, value or end of value) for each field."""
-    while position < end:
-        tag, position = _read_varint(data, position, end)
-        number, wire = tag >> 3, tag & 7
-        if not 0 < number < 1 << 29:
-            raise _MalformedError(position)
-        if wire == _VARINT:
-            value, after = _read_varint(data, position, end)
-            yield number, wire, position, value
-            position = after
-        elif wire == _BYTES:
-            length, position = _read_varint(data, position, end)
-            if length > end - position:
-                raise _MalformedError(position)
-            yield number, wire, position, position + length
-            position += length
-        elif wire in (_FIXED64, _FIXED32):
-            after = position + (8 if wire == _FIXED64 else 4)
-            if after > end:
-                raise _MalformedError(position)
-            yield number, wire, position, after
-            position = after
-        else:
-            raise _MalformedError(position)
-
-
-def _index_plane(data: bytes) -> _Index:
-    index = _Index()
-    for number, wire, start, value in _fields(data, 0, len(data)):
-        if number == 1 and wire == _VARINT:
-            index.id = value
-        elif wire != _BYTES:
-            continue
-        elif number == 2:
-            index.name = data[start:value]
-        elif number == 3:
-            index.lines.append((start, value))
-        elif number == 4:
-            _read_metadata(data, start, value, index.event_names)
-        elif number == 5:
-            _read_metadata(data, start, value, index.stat_names)
-        elif number == 6:
-            index.stats.append((start, value))
-    return index
-
-
-def _read_metadata(data: bytes, start: int, end: int, names: dict[int, bytes]) -> None:
-    """One map entry: key and the name inside its value."""
-    key, name = 0, b""
-    for number, wire, low, value in _fields(data, start, end):
-        if number == 1 and wire == _VARINT:
-            key = value
-        elif number == 2 and wire == _BYTES:
-            for inner, inner_wire, inner_low, inner_value in _fields(data, low, value):
-                if inner == 2 and inner_wire == _BYTES:
-                    name = data[inner_low:inner_value]
-    names[_signed(key)] = name
-
-
-def _read_line(data: bytes, start: int, end: int, lines: _Lines, starts: array[int], ends: array[int]) -> None:
-    """Note a line's own fields and where its events lie."""
-    ident = timestamp = duration = 0
-    name = display = b""
-    before = len(starts)
-    add_start, add_end = starts.append, ends.append
-    position = start
-    while position < end:
-        # Nearly all of a file is this: an event with a length of one byte.
-        if data[position] == 0x22 and position + 1 < end and data[position + 1] < 0x80:
-            position += 2
-            after = position + data[position - 1]
-            if after > end:
-                raise _MalformedError(position)
-            add_start(position)
-            add_end(after)
-            position = after
-            continue
-        number, wire, low, value, position = _one_field(data, position, end)
-        if number == 1 and wire == _VARINT:
-            ident = value
-        elif number == 3 and wire == _VARINT:
-            timestamp = value
-        elif number == 9 and wire == _VARINT:
-            duration = value
-        elif wire == _BYTES and number == 2:
-            name = data[low:value]
-        elif wire == _BYTES and number == 11:
-            display = data[low:value]
-        elif wire == _BYTES and number == 4:
-            add_start(low)
-            add_end(value)
-    lines.id.append(_signed(ident))
-    lines.timestamp_ns.append(_signed(timestamp))
-    lines.duration_ps.append(_signed(duration))
-    lines.name.append(name)
-    lines.display_name.append(display)
-    lines.events.append(len(starts) - before)
-
-
-def _one_field(data: bytes, position: int, end: int) -> tuple[int, int, int, int, int]:
-    """The field at ``position`` as `_fields` gives it, and the position after it."""
-    number, wire, low, value = next(_fields(data, position, end))
-    if wire == _VARINT:
-        return number, wire, low, value, _read_varint(data, low, end)[1]
-    return number, wire, low, value, value
-
-
-def _read_stat(data: bytes, start: int, end: int) -> tuple[int, Value | None]:
-    """(metadata id, value) of one stat."""
-    metadata, found = 0, None
-    for number, wire, low, value in _fields(data, start, end):
-        if number == 1 and wire == _VARINT:
-            metadata = _signed(value)
-        elif number == 2 and wire == _FIXED64:
-            found = (_DOUBLE, struct.unpack_from("<d", data, low)[0])
-        elif wire == _VARINT and number in (3, 4, 7):
-            found = ({3: _UINT, 4: _INT, 7: _REF}[number], value)
-        elif wire == _BYTES and number in (5, 6):
-            found = (_STR if number == 5 else _BYTES_VALUE, data[low:value])
-    return metadata, found

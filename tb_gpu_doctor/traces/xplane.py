@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Callable
@@ -13,10 +14,8 @@ from numpy.typing import NDArray
 
 from tb_gpu_doctor.traces import classify
 from tb_gpu_doctor.traces.columns import (
-    CopyKind,
     Device,
     DeviceEvents,
-    EventClass,
     HostEvents,
     HostThread,
     Int64,
@@ -29,6 +28,14 @@ from tb_gpu_doctor.traces.columns import (
 from tb_gpu_doctor.traces.errors import Note, TraceError
 from tb_gpu_doctor.traces.sessions import XPLANE_SUFFIX
 from tb_gpu_doctor.traces.wire import RawPlane, decode_plane
+from tb_gpu_doctor.traces.xplane_columns import (
+    DEVICE_SLOTS,
+    HOST_SLOTS,
+    classify_events,
+    framework_op,
+    launch_op,
+    slot_columns,
+)
 from tb_gpu_doctor.traces.xspace import walk
 
 _GPU_PLANE = re.compile(r"^/device:GPU:(\d{1,9})(?:\s|$)")
@@ -41,7 +48,6 @@ MAX_TIME_PS = 7 * 24 * 3600 * 10**12
 _NORMALISED_NS = 24 * 3600 * 10**9
 _MAX_NS = 4 * 10**15  # the sum of two such times, in picoseconds, still fits in an int64
 _MEMORY_STATS = ("memalloc_details", "MemFree_details", "memfree_details", "MemoryResidency_details")
-_MEMSET_STATS = ("Memset_details", "memset_details")
 
 
 def read_xplane(path: str, host: str | None = None, progress: Callable[[float], None] | None = None) -> Trace:
@@ -93,7 +99,7 @@ class _Strings:
         ids, blob = self.ids, table.blob
         offsets = table.offsets.tolist()
         out = np.empty(len(offsets), np.int32)
-        out[:-1] = [ids.setdefault(blob[a:b], len(ids)) for a, b in zip(offsets, offsets[1:], strict=False)]
+        out[:-1] = [ids.setdefault(blob[a:b], len(ids)) for a, b in itertools.pairwise(offsets)]
         out[-1] = -1
         return out
 
@@ -170,15 +176,15 @@ class _Builder:
             "start": start,
             "duration": duration,
             "name": ids[plane.event_name[rows]],
-            **_columns(plane, rows, ids, _DEVICE_SLOTS),
-            "op": _op(plane, rows, ids),
+            **slot_columns(plane, rows, ids, DEVICE_SLOTS),
+            "op": framework_op(plane, rows, ids),
         }
         occupancy = plane.slot("theoretical_occupancy_pct")
         if occupancy is not None:
             values = occupancy[rows]
             # 0 means that it could not be computed
             part["occupancy_pct"] = np.where((values > 0) & (values <= 100), values, np.nan)
-        _classify(plane, rows, part)
+        classify_events(plane, rows, part)
         self.device_parts.append(part)
 
     def _stream(self, device: int, line_id: int, name: str) -> int:
@@ -210,8 +216,8 @@ class _Builder:
             "start": start,
             "duration": duration,
             "name": ids[plane.event_name[rows]],
-            **_columns(plane, rows, ids, _HOST_SLOTS),
-            "op": _host_op(plane, rows, ids),
+            **slot_columns(plane, rows, ids, HOST_SLOTS),
+            "op": launch_op(plane, rows, ids),
         }
         self.host_parts.append(part)
 
@@ -280,118 +286,6 @@ class _Builder:
         for part in self.device_parts:
             part["device"][:] = new_index[int(part["device"][0])]
         self.device_parts.sort(key=lambda part: int(part["device"][0]))
-
-
-_DEVICE_SLOTS = {
-    "correlation": "correlation_id",
-    "details": "kernel_details",
-    "hlo_op": "hlo_op",
-    "hlo_module": "hlo_module",
-    "group": "group_id",
-    "graph": "cuda_graph_id",
-}
-_HOST_SLOTS = {
-    "correlation": "correlation_id",
-    "step_num": "step_num",
-    "is_root": "_r",
-    "group": "group_id",
-    "producer_type": "_pt",
-    "producer_id": "_p",
-    "consumer_type": "_ct",
-    "consumer_id": "_c",
-    "graph": "cuda_graph_id",
-}
-
-
-def _columns(
-    plane: RawPlane, rows: Int64, ids: NDArray[np.int32], slots: dict[str, str]
-) -> dict[str, NDArray[np.generic]]:
-    columns = {}
-    for column, slot in slots.items():
-        values = plane.slot(slot)
-        if values is None:
-            continue
-        picked = values[rows]
-        columns[column] = ids[picked] if picked.dtype == np.int32 else picked
-    if "is_root" in columns:
-        columns["is_root"] = (columns["is_root"] == 1).astype(np.int8)
-    return columns
-
-
-def _op(plane: RawPlane, rows: Int64, ids: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Framework op: ``tf_op``, in old files ``level 0``; JAX puts the useful path into ``name``."""
-    op = np.full(len(rows), -1, np.int32)
-    for slot in ("tf_op", "level 0"):
-        values = plane.slot(slot)
-        if values is not None:
-            op = np.where(op < 0, values[rows], op)
-    names = plane.slot("name")
-    if names is not None:
-        xla = np.array([plane.strings.raw(i).startswith(b"XlaModule:") for i in range(len(plane.strings))] + [True])
-        picked = names[rows]
-        op = np.where(xla[op] & (picked >= 0), picked, op)
-    return ids[op]
-
-
-def _host_op(plane: RawPlane, rows: Int64, ids: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Op of a launch: XLA's events on the launching thread carry the HLO op's name, so that comes first."""
-    hlo = _picked(plane, "hlo_op", rows)
-    return np.where(hlo >= 0, ids[hlo], _op(plane, rows, ids)).astype(np.int32)
-
-
-def _classify(plane: RawPlane, rows: Int64, part: dict[str, Any]) -> None:
-    """Set klass, copy_kind, copy_bytes and copy_async; each distinct text is looked at once."""
-    count = len(rows)
-    names = plane.event_name[rows]
-    hlo = _picked(plane, "hlo_op", rows)
-    klass = np.zeros(count, np.uint8)
-    strings = plane.strings
-    pairs, inverse = _distinct(names, hlo)
-    collective = np.array([classify.is_collective(strings[name], strings[op]) for name, op in pairs], np.bool_)
-    klass[collective[inverse]] = EventClass.COMMUNICATION
-    kind = np.zeros(count, np.uint8)
-    size = np.full(count, -1, np.int64)
-    is_async = np.full(count, -1, np.int8)
-    copies = _picked(plane, "memcpy_details", rows)
-    at = np.flatnonzero(copies >= 0)
-    if len(at):
-        pairs, inverse = _distinct(names[at], copies[at])
-        looked = [_copy(strings[name], strings[details]) for name, details in pairs]
-        kind[at] = np.array([k for k, _, _ in looked], np.uint8)[inverse]
-        size[at] = np.array([s for _, s, _ in looked], np.int64)[inverse]
-        is_async[at] = np.array([a for _, _, a in looked], np.int8)[inverse]
-        klass[at] = np.where(kind[at] == CopyKind.P2P, EventClass.COMMUNICATION, EventClass.COPY)
-    for slot in _MEMSET_STATS:
-        sets = _picked(plane, slot, rows)
-        at = np.flatnonzero(sets >= 0)
-        if len(at):
-            texts, inverse = np.unique(sets[at], return_inverse=True)
-            klass[at] = EventClass.MEMSET
-            values = [classify.detail_values(strings[int(t)]) for t in texts.tolist()]
-            size[at] = np.array([classify.detail_int(v, "num_bytes", "size") for v in values], np.int64)[inverse]
-    part.update(klass=klass, copy_kind=kind, copy_bytes=size, copy_async=is_async)
-
-
-def _distinct(first: NDArray[np.int32], second: NDArray[np.int32]) -> tuple[list[tuple[int, int]], Int64]:
-    """The distinct pairs of two id columns (ids from -1 on), and for each row which pair it is."""
-    packed = ((first.astype(np.int64) + 1) << 32) | (second.astype(np.int64) + 1)
-    values, inverse = np.unique(packed, return_inverse=True)
-    return [((value >> 32) - 1, (value & 0xFFFFFFFF) - 1) for value in values.tolist()], inverse
-
-
-def _picked(plane: RawPlane, slot: str, rows: Int64) -> NDArray[np.int32]:
-    values = plane.slot(slot)
-    return np.full(len(rows), -1, np.int32) if values is None else values[rows].astype(np.int32)
-
-
-def _copy(name: str, details: str) -> tuple[int, int, int]:
-    values = classify.detail_values(details)
-    is_async = classify.detail_int(values, "async")
-    return (
-        classify.copy_kind(name, details),
-        classify.detail_int(values, "size"),
-        is_async if is_async in (0, 1) else -1,
-    )
 
 
 def _number(stats: dict[str, Any], name: str, low: int = 1, high: int = 1 << 50) -> int | None:
