@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
 from typing import Any
 
 from tb_gpu_doctor.texts import text
-from tb_gpu_doctor.traces.errors import Note, TraceError
-
-_LOG = logging.getLogger("tensorboard")
+from tb_gpu_doctor.traces.errors import TraceError
 
 
-def message(key: str, lang: str, params: Mapping[str, Any]) -> str:
-    """The text of ``key``; a text that is missing may not take the answer with it."""
-    try:
-        return text(key, lang, **params)
-    except KeyError:
-        _LOG.exception("GPU Doctor: no text for %s", key)
-        return key
+class HttpError(Exception):
+    """An answer other than 200: its status, a stable code, and ``plugin.<key>`` as its sentence."""
+
+    def __init__(self, status: int, code: str, key: str = "", path: str = "", **params: Any) -> None:
+        super().__init__(f"{status} {code}")
+        self.status = status
+        self.code = code
+        self.path = path
+        self._key = key or code
+        self._params = params
+
+    def message(self, lang: str) -> str:
+        """The sentence to show."""
+        return text(f"plugin.{self._key}", lang, **self._params)
 
 
-def error_message(error: TraceError, lang: str, shown: str) -> str:
-    """The sentence for an error; ``shown`` is the path as the user may see it."""
-    return message(f"errors.{error.code}", lang, {**error.params, "path": shown})
+class ProfileError(HttpError):
+    """422: the profile cannot be read; ``error`` names its path as the user may see it."""
 
+    def __init__(self, error: TraceError) -> None:
+        super().__init__(422, error.code, path=error.path)
+        self._error = error
 
-def note_message(note: Note, lang: str) -> str:
-    """The sentence for a note."""
-    return message(f"notes.{note.code}", lang, note.params)
+    def message(self, lang: str) -> str:
+        """The sentence to show."""
+        from tb_gpu_doctor.report.words import error_sentence
+
+        return error_sentence(self._error, lang)

@@ -15,7 +15,7 @@ from typing import Any
 from tensorboard.backend import http_util
 from werkzeug.wrappers import Request, Response
 
-from tb_gpu_doctor.plugin.messages import message
+from tb_gpu_doctor.plugin.messages import HttpError
 from tb_gpu_doctor.texts import pick_language
 
 JSON_TYPE = "application/json"
@@ -24,18 +24,6 @@ BINARY_TYPE = "application/octet-stream"
 MAX_VALUE_CHARS = 4096
 _INT64 = 1 << 63
 _ACCEPTS_GZIP = re.compile(r"(?:^|,)\s*(?:x-)?gzip\s*(?:;\s*q=(?!0(?:\.0+)?\s*(?:,|$))[\d.]+\s*)?(?:,|$)")
-
-
-class HttpError(Exception):
-    """An answer other than 200; ``key`` is a catalogue key, ``params`` fill its sentence."""
-
-    def __init__(self, status: int, code: str, key: str, path: str = "", **params: Any) -> None:
-        super().__init__(f"{status} {code}")
-        self.status = status
-        self.code = code
-        self.key = key
-        self.path = path
-        self.params = params
 
 
 def language(request: Request) -> str:
@@ -47,7 +35,7 @@ def name_argument(request: Request, name: str) -> str:
     """A text parameter of bounded length; "" when absent."""
     value = request.args.get(name, "")
     if len(value) > MAX_VALUE_CHARS:
-        raise HttpError(400, "bad_parameter", "plugin.bad_parameter", name=name)
+        raise HttpError(400, "bad_parameter", name=name)
     return value
 
 
@@ -61,10 +49,10 @@ def int_argument(request: Request, name: str, low: int, high: int, default: int 
     if text is None and default is not None:
         return default
     if text is None or not re.fullmatch(r"[+-]?[0-9]{1,19}", text):
-        raise HttpError(400, "bad_parameter", "plugin.bad_parameter", name=name)
+        raise HttpError(400, "bad_parameter", name=name)
     value = int(text)
     if not low <= value <= high:
-        raise HttpError(400, "bad_parameter", "plugin.parameter_range", name=name, low=str(low), high=str(high))
+        raise HttpError(400, "bad_parameter", "parameter_range", name=name, low=str(low), high=str(high))
     return value
 
 
@@ -107,8 +95,7 @@ def binary_answer(request: Request, content: bytes, compress: bool = False) -> R
 
 def error_answer(request: Request, error: HttpError) -> Response:
     """The error object of docs/http_api.md."""
-    text = message(error.key, language(request), error.params)
-    body = {"error": {"code": error.code, "message": text, "path": error.path}}
+    body = {"error": {"code": error.code, "message": error.message(language(request)), "path": error.path}}
     headers = [("Allow", "GET")] if error.status == 405 else None
     return _respond(request, to_json(body), JSON_TYPE, code=error.status, headers=headers)
 
@@ -150,7 +137,7 @@ class StaticFile:
         try:
             loaded = self._load()
         except OSError:
-            raise HttpError(404, "no_bundle", "plugin.no_bundle", self._path.name) from None
+            raise HttpError(404, "no_bundle", path=self._path.name) from None
         compress = accepts_gzip(request)
         # A strong tag names exact bytes, hence one tag for each encoding.
         tags = {False: f'"{loaded.etag}"', True: f'"{loaded.etag}-gz"'}

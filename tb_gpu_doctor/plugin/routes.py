@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from werkzeug.wrappers import Request, Response
 
-from tb_gpu_doctor.plugin.messages import error_message, note_message
+from tb_gpu_doctor.plugin.messages import HttpError, ProfileError
 from tb_gpu_doctor.plugin.responses import (
-    HttpError,
     StaticFile,
     binary_answer,
     error_answer,
@@ -95,6 +94,8 @@ class Routes:
         return {path: _wsgi(handler) for path, handler in handlers.items()}
 
     def _sessions(self, request: Request) -> Response:
+        from tb_gpu_doctor.report.words import error_sentence
+
         lang = language(request)
         snapshot = self._scanner.snapshot(wait_s=SCAN_WAIT_S)
         answer = {
@@ -103,7 +104,7 @@ class Routes:
             "searched": list(snapshot.searched),
             "logdir": self._logdir,
             "problems": [
-                {"path": problem.path, "message": error_message(problem.error, lang, problem.path)}
+                {"path": problem.path, "message": error_sentence(problem.error.with_path(problem.path), lang)}
                 for problem in snapshot.problems
             ],
         }
@@ -126,7 +127,7 @@ class Routes:
         timeline = self._view(request).timeline
         if timeline.cell_count(width) > MAX_BIN_CELLS:
             most = str(MAX_BIN_CELLS // max(1, timeline.cell_count(1)))
-            raise HttpError(400, "bad_parameter", "plugin.parameter_range", name="width", low="1", high=most)
+            raise HttpError(400, "bad_parameter", "parameter_range", name="width", low="1", high=most)
         return binary_answer(request, timeline.bins(start, end, width), compress=True)
 
     def _events(self, request: Request) -> Response:
@@ -139,7 +140,7 @@ class Routes:
         lane = int_argument(request, "lane", 0, 1 << 16)
         timeline = self._view(request).timeline
         if lane >= timeline.lane_count:
-            raise HttpError(404, "unknown_lane", "plugin.unknown_lane", lane=str(lane))
+            raise HttpError(404, "unknown_lane", lane=str(lane))
         return json_answer(request, timeline.at(lane, time))
 
     def _kernels(self, request: Request) -> Response:
@@ -154,7 +155,7 @@ class Routes:
         try:
             markdown = read_page(page, language(request))
         except (KeyError, OSError):
-            raise HttpError(404, "unknown_page", "plugin.unknown_page", page=page) from None
+            raise HttpError(404, "unknown_page", page=page) from None
         return json_answer(request, {"html": plugin_util.markdown_to_safe_html(markdown)})
 
     def _find(self, request: Request) -> FoundSession:
@@ -168,31 +169,31 @@ class Routes:
                 raise _NotReady(Progress("queued"))
         if found is None:
             name = f"{run}/{session}" if run else session
-            raise HttpError(404, "unknown_session", "plugin.unknown_session", name, name=name)
+            raise HttpError(404, "unknown_session", path=name, name=name)
         return found
 
     def _view(self, request: Request) -> SessionView:
         found = self._find(request)
-        session = dataclasses.replace(found.session, run=found.run)  # by the name that the tab knows it
-        job = self._worker.submit(found.key, session.path, functools.partial(self._run, session))
+        job = self._worker.submit(found.key, found.session.path, functools.partial(self._run, found))
         if job.error is not None:
             raise _failure(found, job)
         if job.result is None:
             raise _NotReady(job.progress)
         return job.result
 
-    def _run(self, session: Session, report: Report) -> SessionView:
+    def _run(self, found: FoundSession, report: Report) -> SessionView:
+        session = dataclasses.replace(found.session, run=found.run)  # by the name that the tab knows it
         if self._analyse is not None:
             return self._analyse(session, report)
         from tb_gpu_doctor.plugin.session_view import analyse
 
-        return analyse(session, report)
+        return analyse(session, report, lambda path: shown_path(path, found.root))
 
 
 def _range(request: Request) -> tuple[int, int]:
     start, end = time_argument(request, "start_ps"), time_argument(request, "end_ps")
     if end <= start:
-        raise HttpError(400, "bad_parameter", "plugin.empty_range")
+        raise HttpError(400, "bad_parameter", "empty_range")
     return start, end
 
 
@@ -202,11 +203,13 @@ def _failure(found: FoundSession, job: Job[SessionView]) -> HttpError:
     assert error is not None
     shown = shown_path(error.path or found.session.path, found.root)
     if error.code in OWN_FAILURES:
-        return HttpError(500, error.code, f"plugin.{error.code}", shown)
-    return HttpError(422, error.code, f"errors.{error.code}", shown, **{**error.params, "path": shown})
+        return HttpError(500, error.code, path=shown)
+    return ProfileError(error.with_path(shown))
 
 
 def _describe(found: FoundSession, lang: str) -> dict[str, Any]:
+    from tb_gpu_doctor.report.words import note_sentence
+
     session = found.session
     return {
         "run": found.run,
@@ -216,7 +219,7 @@ def _describe(found: FoundSession, lang: str) -> dict[str, Any]:
         "format": session.files[0].format if session.files else "",
         "size_bytes": session.size_bytes,
         "modified_unix_s": session.modified_unix_s,
-        "problem": None if session.problem is None else note_message(session.problem, lang),
+        "problem": None if session.problem is None else note_sentence(session.problem, lang),
     }
 
 
@@ -225,7 +228,7 @@ def _wsgi(handler: Handler) -> WsgiApp:
         request = Request(environ)
         try:
             if request.method != "GET":
-                raise HttpError(405, "method_not_allowed", "plugin.method_not_allowed")
+                raise HttpError(405, "method_not_allowed")
             response = handler(request)
         except _NotReady as waiting:
             response = json_answer(request, waiting.progress.to_dict(), status=202)
@@ -233,7 +236,7 @@ def _wsgi(handler: Handler) -> WsgiApp:
             response = error_answer(request, error)
         except Exception:  # the page must get an answer that it can show
             _LOG.exception("GPU Doctor: %s failed", request.path)
-            response = error_answer(request, HttpError(500, "internal", "plugin.internal"))
+            response = error_answer(request, HttpError(500, "internal"))
         return response(environ, start_response)
 
     return app

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 from collections.abc import Callable
@@ -10,24 +11,48 @@ from typing import TYPE_CHECKING, Any
 from tb_gpu_doctor.plugin.responses import to_json
 from tb_gpu_doctor.plugin.timeline import MAX_NAME_CHARS, Timeline, shorten
 from tb_gpu_doctor.traces.columns import PS_PER_MS, PS_PER_US
+from tb_gpu_doctor.traces.errors import TraceError
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.analysis.results import KernelRow
     from tb_gpu_doctor.api import SessionResult
+    from tb_gpu_doctor.diagnosis.model import Phrase
+    from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
     from tb_gpu_doctor.traces.sessions import Session
 
 MAX_KERNEL_ROWS = 5_000
 
 
-def analyse(session: Session, report: Callable[[str, float], None]) -> SessionView:
+def analyse(session: Session, report: Callable[[str, float], None], shown: Callable[[str], str]) -> SessionView:
     """Diagnose a session and lay out its timeline; runs in a background thread.
+
+    Args:
+        session: what to read.
+        report: called with a stage and the share of the work that is done.
+        shown: from a path on this machine to what the tab may show.
 
     Raises:
         TraceError: nothing in the session can be read.
     """
     from tb_gpu_doctor.api import diagnose_session
 
-    return SessionView(session, diagnose_session(session, report))
+    result = diagnose_session(session, report)
+    return SessionView(session, dataclasses.replace(result, diagnosis=_with_shown_paths(result.diagnosis, shown)))
+
+
+def _with_shown_paths(diagnosis: DiagnosisReport, shown: Callable[[str], str]) -> DiagnosisReport:
+    """The same diagnosis; errors about single files name them below the logdir."""
+
+    def phrase(warning: str | Phrase) -> str | Phrase:
+        if isinstance(warning, str):
+            return warning
+        params = {
+            name: value.with_path(shown(value.path)) if isinstance(value, TraceError) and value.path else value
+            for name, value in warning.params.items()
+        }
+        return dataclasses.replace(warning, params=params)
+
+    return dataclasses.replace(diagnosis, warnings=tuple(phrase(warning) for warning in diagnosis.warnings))
 
 
 class SessionView:

@@ -86,7 +86,7 @@ def error_of(answer: TestResponse) -> dict[str, str]:
     assert answer.mimetype == "application/json"
     assert set(answer.json) == {"error"} and set(answer.json["error"]) == {"code", "message", "path"}
     error: dict[str, str] = answer.json["error"]
-    assert error["message"] and not error["message"].startswith(("plugin.", "errors."))
+    assert " " in error["message"]
     return error
 
 
@@ -155,7 +155,10 @@ def test_sessions_never_waits_for_a_slow_logdir(tmp_path: Path):
 @pytest.mark.parametrize("route", SESSION_ROUTES)
 @pytest.mark.parametrize(
     ("run", "session"),
-    [("", "s"), ("a", ""), ("a", "S"), ("a/", "s"), ("a/.", "s"), ("../a", "s"), ("a", "../s"), ("a", "s%00"), ("/etc", "passwd")],
+    [
+        ("", "s"), ("a", ""), ("a", "S"), ("a/", "s"), ("a/.", "s"),
+        ("../a", "s"), ("a", "../s"), ("a", "s%00"), ("/etc", "passwd"),
+    ],
 )  # fmt: skip
 def test_only_the_exact_names_of_the_scan_are_served(site: Site, route: str, run: str, session: str):
     answer = site.session(route, run, session)
@@ -313,7 +316,7 @@ def test_a_failed_analysis_answers_with_its_reason_and_the_path_below_the_logdir
     def broken(session: Session, report: Report) -> SessionView:
         calls.append(session.run)
         if session.run == "a":
-            raise TraceError("truncated", str(file), offset=12)
+            raise TraceError("truncated", str(file), missing_bytes=12)
         return view_of(session, report)
 
     site = Site(tmp_path, broken)
@@ -405,14 +408,18 @@ def test_documentation_pages_come_as_safe_html(site: Site, lang: str):
     assert "<h1>" in answer.json["html"] and "<script" not in answer.json["html"]
 
 
-@pytest.mark.parametrize("page", ["", "findings/nothing", "../README", "findings/../../README", "/etc/passwd", "http_api"])
+@pytest.mark.parametrize(
+    "page", ["", "findings/nothing", "../README", "findings/../../README", "/etc/passwd", "http_api"]
+)
 def test_no_other_page_is_served(site: Site, page: str):
     answer = site.get("doc", query_string={"page": page})
     assert (answer.status_code, error_of(answer)["code"]) == (404, "unknown_page")
 
 
 def test_markup_in_a_page_is_not_passed_on(site: Site, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tb_gpu_doctor.docs_pages.read_page", lambda page, lang: "# T\n<script>x</script><img src=x onerror=y>")
+    monkeypatch.setattr(
+        "tb_gpu_doctor.docs_pages.read_page", lambda page, lang: "# T\n<script>x</script><img src=x onerror=y>"
+    )
     html = site.get("doc?page=findings/x").json["html"]
     assert "<script" not in html and "onerror" not in html
 

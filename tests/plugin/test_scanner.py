@@ -55,7 +55,9 @@ def test_sessions_of_several_roots_carry_their_names(tmp_path: Path):
     add_session(tmp_path / "one", "train", "2024_01_01_00_00_00")
     add_session(tmp_path / "two", "train", "2024_01_01_00_00_00")
     add_session(tmp_path / "three", "train", "2024_01_01_00_00_00")
-    scanner = Scanner([Root("a", str(tmp_path / "one")), Root("", str(tmp_path / "two")), Root("", str(tmp_path / "three"))])
+    scanner = Scanner(
+        [Root("a", str(tmp_path / "one")), Root("", str(tmp_path / "two")), Root("", str(tmp_path / "three"))]
+    )
     assert sorted(names(scanner)) == [
         ("a/train", "2024_01_01_00_00_00"),
         ("train", "2024_01_01_00_00_00"),

@@ -39,7 +39,13 @@ def parse_events(data: bytes) -> tuple[dict, dict[str, list[int]]]:
     if header["truncated"]:
         assert len(data) == offset
         return header, {}
-    for name, code, size in (("start", "I", 4), ("end", "I", 4), ("lane", "H", 2), ("name", "H", 2), ("category", "B", 1)):
+    for name, code, size in (
+        ("start", "I", 4),
+        ("end", "I", 4),
+        ("lane", "H", 2),
+        ("name", "H", 2),
+        ("category", "B", 1),
+    ):
         columns[name] = list(struct.unpack_from(f"<{header['count']}{code}", data, offset))
         offset += -(-header["count"] * size // 4) * 4
     assert offset == len(data)
