@@ -101,8 +101,9 @@ export function fullText(text: string): string {
   return clean.length > LONGEST_TITLE ? `${clean.slice(0, LONGEST_TITLE)}…` : clean;
 }
 
+const DISGUISES = /(?!\n)[\p{Cc}\p{Bidi_Control}]/gu;
+
 /** Control and direction-changing characters as the replacement sign: they could disguise a name. */
 export function cleanText(text: string): string {
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: exactly these are replaced
-  return text.replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
+  return text.replace(DISGUISES, "\ufffd");
 }

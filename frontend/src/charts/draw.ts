@@ -70,7 +70,7 @@ export function drawAxis(
   context.font = FONT;
   context.textBaseline = "middle";
   const toX = (ps: number) => ((ps - view.start) / length(view)) * width;
-  const axis = makeAxis(view.start / PS_PER_MS, view.end / PS_PER_MS, Math.max(2, width / 130));
+  const axis = makeAxis(view.start / PS_PER_MS, view.end / PS_PER_MS, Math.max(2, width / 95));
   context.fillStyle = theme.muted;
   context.strokeStyle = theme.line;
   context.lineWidth = 1;

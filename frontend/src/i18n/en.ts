@@ -164,6 +164,7 @@ export const en = {
 
   kernels_title: "Kernels",
   kernels_lead: "Every kernel of the recording by GPU and launch shape, communication kernels included.",
+  kernels_table: "Kernel table",
   kernels_none: "The profile holds no kernel.",
   kernels_no_match: "No kernel matches the filter.",
   kernels_shown_one: "{n} kernel",

@@ -167,6 +167,7 @@ export const es: Record<keyof typeof en, string> = {
 
   kernels_title: "Kernels",
   kernels_lead: "Cada kernel de la grabación por GPU y forma de lanzamiento, incluidos los de comunicación.",
+  kernels_table: "Tabla de kernels",
   kernels_none: "El perfil no contiene ningún kernel.",
   kernels_no_match: "Ningún kernel coincide con el filtro.",
   kernels_shown_one: "{n} kernel",

@@ -173,6 +173,20 @@ export class TimelineData {
     return block && lane ? { lane, names: block.names } : null;
   }
 
+  /** Categories that occur somewhere in the recording; all of them while that is not known. */
+  present(): string[] {
+    const overview = this.overview?.bins;
+    if (!overview) return this.meta.categories;
+    const { lanes, categories, width, cells } = overview;
+    return this.meta.categories.filter((_, c) => {
+      for (let lane = 0; lane < lanes; lane++) {
+        const from = (lane * categories + c) * width;
+        if (cells.subarray(from, from + width).some((cell) => cell > 0)) return true;
+      }
+      return false;
+    });
+  }
+
   /** Fills `out[category * width + pixel]` for one lane; false when nothing is loaded. */
   cover(index: number, view: Range, width: number, out: Float32Array): boolean {
     const block = this.block(view);

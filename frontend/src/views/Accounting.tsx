@@ -81,9 +81,9 @@ function Bar({ device, hosts }: { device: DeviceResult; hosts: boolean }) {
               key={part.category}
               class="bar-part"
               title={`${tId("category", part.category)}: ${formatMs(part.ms)} · ${formatPercent(part.share)}`}
-              style={{ flexGrow: part.ms, background: cssBackground(part.category, dark.value) }}
+              style={{ flexGrow: part.share * 1000, background: cssBackground(part.category, dark.value) }}
             >
-              {part.share >= 0.09 ? <span class="bar-value">{formatPercent(part.share)}</span> : null}
+              <span class="bar-value">{formatPercent(part.share)}</span>
             </span>
           ))}
         </div>

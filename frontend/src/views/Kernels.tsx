@@ -243,7 +243,7 @@ export function Kernels({ answer }: { answer: KernelsAnswer }) {
         class="table-scroll kernels"
         // biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling region needs the keyboard
         tabIndex={0}
-        aria-label={t("kernels_title")}
+        aria-label={t("kernels_table")}
         style={{ height: `${height}px` }}
         ref={scroller}
         onScroll={(event) => setScrollTop(event.currentTarget.scrollTop)}

@@ -157,6 +157,10 @@ export function Timeline({ profile, meta, limit = EVENT_LIMIT }: TimelineProps) 
   const drag = useRef<{ x: number; range: Range; moved: boolean } | null>(null);
   const [announced, setAnnounced] = useState("");
 
+  // Known with the overview, which comes once.
+  const overviewed = data.version.value > 0;
+  const present = useMemo(() => data.present(), [data, overviewed]);
+
   const layout = laneLayout(meta.lanes.length);
   const total = meta.lanes.length * layout.pitch;
   const height = Math.min(total, TALLEST);
@@ -336,7 +340,6 @@ export function Timeline({ profile, meta, limit = EVENT_LIMIT }: TimelineProps) 
   if (!meta.lanes.length) return <p class="state">{t("timeline_none")}</p>;
   const firstLane = Math.max(0, Math.floor(scrollTop / layout.pitch) - 1);
   const lastLane = Math.min(meta.lanes.length, Math.ceil((scrollTop + height) / layout.pitch) + 1);
-  const present = meta.categories;
   return (
     <div class="timeline" ref={root}>
       <Toolbar profile={profile} meta={meta} />
