@@ -10,6 +10,8 @@ from tb_gpu_doctor.analysis.results import DeviceAccounting, DeviceSummary, Gaps
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.traces.columns import DeviceEvents, EventClass, Int64, Trace
 
+BusySets = tuple[tuple[IntervalSet, IntervalSet, IntervalSet], ...]
+
 
 def busy_sets(events: DeviceEvents, device: int) -> tuple[IntervalSet, IntervalSet, IntervalSet]:
     """Unions over all streams of one GPU: compute; compute or communication; any work."""
@@ -24,7 +26,12 @@ def busy_sets(events: DeviceEvents, device: int) -> tuple[IntervalSet, IntervalS
     )
 
 
-def account(trace: Trace, window: Window, gaps: Gaps) -> tuple[DeviceAccounting, ...]:
+def all_busy_sets(trace: Trace) -> BusySets:
+    """`busy_sets` of every GPU."""
+    return tuple(busy_sets(trace.device_events, device.index) for device in trace.devices)
+
+
+def account(trace: Trace, window: Window, gaps: Gaps, busy_of: BusySets) -> tuple[DeviceAccounting, ...]:
     """The accounting of every GPU of the trace, those without work included (all idle).
 
     Compute is a union over all streams; communication and transfer are what is not hidden
@@ -33,8 +40,7 @@ def account(trace: Trace, window: Window, gaps: Gaps) -> tuple[DeviceAccounting,
     result = []
     for device in trace.devices:
         compute, kernels, busy = (
-            intervals.measure(intervals.clip(s, window.start, window.end))
-            for s in busy_sets(trace.device_events, device.index)
+            intervals.measure(intervals.clip(s, window.start, window.end)) for s in busy_of[device.index]
         )
         by_cause = gaps.by_cause[gaps.device == device.index].sum(axis=0)
         result.append(
@@ -51,7 +57,7 @@ def account(trace: Trace, window: Window, gaps: Gaps) -> tuple[DeviceAccounting,
     return tuple(result)
 
 
-def summarise(trace: Trace, window: Window, steps: Steps) -> tuple[DeviceSummary, ...]:
+def summarise(trace: Trace, window: Window, steps: Steps, busy_of: BusySets) -> tuple[DeviceSummary, ...]:
     """Each GPU beside the others: totals over the window and values per complete step."""
     events = trace.device_events
     complete = np.flatnonzero(steps.complete)
@@ -62,7 +68,7 @@ def summarise(trace: Trace, window: Window, steps: Steps) -> tuple[DeviceSummary
             continue
         inside = (events.start[rows] < window.end) & (events.end[rows] > window.start)
         kernels = inside & (events.klass[rows] <= EventClass.COMMUNICATION)
-        compute_set, _, busy_set = busy_sets(events, device.index)
+        compute_set, _, busy_set = busy_of[device.index]
         low, high = np.array([window.start, window.end], np.int64)
         start, end = steps.start[complete, device.index], steps.end[complete, device.index]
         used = end >= 0

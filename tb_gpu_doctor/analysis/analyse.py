@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tb_gpu_doctor.analysis.accounting import account, summarise
+from tb_gpu_doctor.analysis.accounting import account, all_busy_sets, summarise
 from tb_gpu_doctor.analysis.callers import causality
 from tb_gpu_doctor.analysis.idle import find_gaps, no_gaps
 from tb_gpu_doctor.analysis.kernels import kernel_table
@@ -39,8 +39,9 @@ def analyse(trace: Trace, progress: Callable[[float], None] | None = None) -> Tr
         )  # fmt: skip
     gaps = find_gaps(trace, window, launch, causes)
     report(0.7)
-    accounting = account(trace, window, gaps)
-    summaries = summarise(trace, window, steps)
+    busy_of = all_busy_sets(trace)
+    accounting = account(trace, window, gaps, busy_of)
+    summaries = summarise(trace, window, steps, busy_of)
     lateness = find_lateness(trace, window, steps)
     report(0.85)
     kernels = kernel_table(trace, window)

@@ -13,6 +13,7 @@ import numpy as np
 
 from tb_gpu_doctor.analysis.host_tree import enclosing, producer_of
 from tb_gpu_doctor.traces.columns import Int64, Trace
+from tb_gpu_doctor.traces.grouping import distinct
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def caller_rows(trace: Trace, parent: Int64) -> Int64:
         return rows
     is_driver = np.zeros(len(trace.threads), np.bool_)
     is_driver[driver] = True
-    others = [t for t in np.unique(host.thread).tolist() if not is_driver[t]]
+    others = [t for t in distinct(host.thread).tolist() if not is_driver[t]]
     for thread in driver:
         mine = host.of_thread(thread)
         calls = rows[mine][host.correlation[mine] > 0]
@@ -78,12 +79,12 @@ def _best_caller(trace: Trace, parent: Int64, calls: Int64, others: list[int]) -
         inside = _innermost_at(trace, parent, thread, host.start[sample])
         enclosed = inside >= 0
         # an event that encloses all of it (a frame of the whole program) says nothing
-        distinct = len(np.unique(inside[enclosed]))
+        different = len(distinct(inside[enclosed]))
         share = float(enclosed.mean())
-        if share < _MIN_SHARE or (distinct < 2 and len(sample) > 1):
+        if share < _MIN_SHARE or (different < 2 and len(sample) > 1):
             continue
         named = _same_name(trace, host.name[inside[enclosed]], host.op[sample[enclosed]])
-        scores.append((named, share, distinct, thread))
+        scores.append((named, share, different, thread))
     scores.sort(reverse=True)
     if not scores or (len(scores) > 1 and scores[0][:3] == scores[1][:3]):
         return -1

@@ -16,6 +16,7 @@ from tb_gpu_doctor.analysis.host_names import Kind, is_blocking_input, kind_of
 from tb_gpu_doctor.analysis.host_tree import nearest_with
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.traces.columns import PS_PER_US, Int64, Trace, UInt8
+from tb_gpu_doctor.traces.grouping import distinct, group
 
 # Host causes that a thread's activity can give, then "nothing recorded".
 HOST_CAUSES = (Cause.INPUT, Cause.LAUNCH, Cause.SYNC, Cause.COMPILE, Cause.CHECKPOINT, Cause.HOST_OTHER)
@@ -64,7 +65,7 @@ class HostActivity:
     def __init__(self, trace: Trace, parent: Int64) -> None:
         self.trace, self.parent = trace, parent
         host = trace.host_events
-        used, inverse = np.unique(host.name, return_inverse=True)
+        used, inverse = group(host.name)
         launching = np.zeros(len(used), np.bool_)
         launching[inverse[host.correlation > 0]] = True
         names = [trace.strings[i] for i in used.tolist()]
@@ -123,7 +124,7 @@ class HostActivity:
         start, end = self.input_set
         if not len(start):
             return time, kind, row
-        borders = np.union1d(time, np.concatenate((start, end)))
+        borders = distinct(np.concatenate((time, start, end)))
         at = np.searchsorted(time, borders, side="right") - 1
         inside = np.maximum(at, 0)
         if len(time):

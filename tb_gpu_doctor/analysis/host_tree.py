@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tb_gpu_doctor.traces.columns import HostEvents, Int64
+from tb_gpu_doctor.traces.grouping import group
 
 
 def enclosing(events: HostEvents) -> Int64:
@@ -62,10 +63,10 @@ def producer_of(events: HostEvents) -> Int64:
     ids = np.concatenate((events.producer_id[producers], events.consumer_id[consumers]))
     starts = np.concatenate((events.start[producers], events.start[consumers]))
     # one rising number per (type, id), one per start: then (pair, start) is one sortable integer
-    pair = np.unique(ids, return_inverse=True)[1] * (1 << 8) + np.unique(kinds, return_inverse=True)[1]
-    pair = np.unique(pair, return_inverse=True)[1]
-    rank = np.unique(starts, return_inverse=True)[1]
-    key = pair.astype(np.int64) * (int(rank.max()) + 1) + rank
+    distinct_kinds, kind = group(kinds)
+    pair = group(group(ids)[1] * len(distinct_kinds) + kind)[1]
+    rank = group(starts)[1]
+    key = pair * (int(rank.max()) + 1) + rank
     split = len(producers)
     order = np.argsort(key[:split], kind="stable")
     at = np.searchsorted(key[:split][order], key[split:], side="right") - 1

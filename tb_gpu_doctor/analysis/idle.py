@@ -19,6 +19,7 @@ from tb_gpu_doctor.analysis.host_tree import nearest_with
 from tb_gpu_doctor.analysis.results import Gaps, Window
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.traces.columns import PS_PER_US, Int32, Int64, Trace
+from tb_gpu_doctor.traces.grouping import distinct
 
 # A queued kernel starts 1-2 us after the one before it on its stream; a longer wait is for something else.
 KERNEL_GAP_MAX = 10 * PS_PER_US
@@ -173,7 +174,7 @@ def _pieces(trace: Trace, start: Int64, host_end: Int64, call: Int64, causes: Ca
 
 
 def _charge_host(activity: HostActivity, pieces: _Pieces, by_cause: Int64) -> None:
-    for thread in np.unique(pieces.thread).tolist():
+    for thread in distinct(pieces.thread).tolist():
         mine = np.flatnonzero(pieces.thread == thread)
         doing = activity.thread(thread)
         spent = doing.before(pieces.high[mine]) - doing.before(pieces.low[mine])
@@ -191,7 +192,7 @@ def _evidence(activity: HostActivity, pieces: _Pieces, cause: np.ndarray, length
     found = np.zeros(len(length), np.bool_)
     for numerator, denominator in _SAMPLES:
         instant = pieces.low + (pieces.high - pieces.low) // denominator * numerator
-        for thread in np.unique(pieces.thread).tolist():
+        for thread in distinct(pieces.thread).tolist():
             mine = np.flatnonzero((pieces.thread == thread) & wanted[pieces.gap] & ~found[pieces.gap])
             if not len(mine):
                 continue

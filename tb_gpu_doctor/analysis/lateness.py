@@ -6,6 +6,7 @@ import numpy as np
 
 from tb_gpu_doctor.analysis.results import Lateness, Steps, Window
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Int64, Trace
+from tb_gpu_doctor.traces.grouping import distinct
 
 
 def find_lateness(trace: Trace, window: Window, steps: Steps) -> Lateness | None:
@@ -22,13 +23,13 @@ def find_lateness(trace: Trace, window: Window, steps: Steps) -> Lateness | None
         & (events.start >= window.start)
         & (events.start < window.end)
     )
-    devices = np.unique(events.device[events.klass == EventClass.COMPUTE])
+    devices = distinct(events.device[events.klass == EventClass.COMPUTE])
     if len(devices) < 2 or not len(rows):
         return None
     groups: list[tuple[int, Int64]] = []
     if steps.source == "marked":
         step_of = steps.event_step[rows]
-        groups = [(int(s), rows[step_of == s]) for s in np.unique(step_of[step_of >= 0]) if steps.complete[s]]
+        groups = [(int(s), rows[step_of == s]) for s in distinct(step_of[step_of >= 0]) if steps.complete[s]]
     else:
         groups = [(-1, rows)]
     starts, ends, step_index = [], [], []

@@ -6,6 +6,7 @@ import numpy as np
 
 from tb_gpu_doctor.analysis.results import LaunchStats, Window
 from tb_gpu_doctor.traces.columns import PS_PER_MS, PS_PER_US, EventClass, Int64, Trace
+from tb_gpu_doctor.traces.grouping import distinct
 
 # The clocks of host and device are joined once: a launch may seem to start a little after its
 # kernel, but one that starts this much later belongs to another kernel.
@@ -41,7 +42,7 @@ def launch_stats(trace: Trace, launch: Int64, window: Window) -> tuple[LaunchSta
         inside = (events.start[rows] >= window.start) & (events.start[rows] < window.end)
         if not inside.any():
             continue
-        calls = np.unique(launch[rows][inside & (launch[rows] >= 0)])
+        calls = distinct(launch[rows][inside & (launch[rows] >= 0)])
         compute = inside & (events.klass[rows] == EventClass.COMPUTE)
         durations = events.duration[rows][compute]
         stats.append(

@@ -13,6 +13,7 @@ from tb_gpu_doctor.analysis.callers import Causality
 from tb_gpu_doctor.analysis.host_tree import nearest_with
 from tb_gpu_doctor.analysis.results import BoolArray, Steps, Window
 from tb_gpu_doctor.traces.columns import DeviceEvents, EventClass, Int32, Int64, Trace
+from tb_gpu_doctor.traces.grouping import distinct, group
 
 # Markers that carry a step number without the profiler's root flag.
 UNFLAGGED_MARKERS = frozenset({"Profiled batch"})
@@ -38,11 +39,12 @@ def marker_rows(trace: Trace) -> Int64:
     numbered = np.flatnonzero(host.step_num >= 0)
     if not len(numbered):
         return np.asarray(numbered, dtype=np.int64)
-    unflagged = [i for i in np.unique(host.name[numbered]).tolist() if trace.strings[i] in UNFLAGGED_MARKERS]
+    unflagged = [i for i in distinct(host.name[numbered]).tolist() if trace.strings[i] in UNFLAGGED_MARKERS]
     rows = numbered[(host.is_root[numbered] == 1) | np.isin(host.name[numbered], unflagged)]
     if not len(rows):
         return np.asarray(rows, dtype=np.int64)
-    names, inverse, counts = np.unique(host.name[rows], return_inverse=True, return_counts=True)
+    names, inverse = group(host.name[rows])
+    counts = np.bincount(inverse)
     time = np.bincount(inverse, weights=host.duration[rows].astype(np.float64), minlength=len(names))
     best = max(range(len(names)), key=lambda i: (counts[i], time[i]))
     return np.asarray(rows[inverse == best], dtype=np.int64)
@@ -95,7 +97,7 @@ def _event_steps(trace: Trace, launch: Int64, causes: Causality, step_of_row: In
     """Step of each device event: by causality of its launch, else group, else time, else its neighbour."""
     host, events = trace.host_events, trace.device_events
     known = launch >= 0
-    calls, inverse = np.unique(launch[known], return_inverse=True)
+    calls, inverse = group(launch[known])
     step_of_call = _causal_step(calls, causes, step_of_row)
     if (step_of_call < 0).any():
         step_of_call = _by_group(trace, calls, step_of_call, step_of_row)
@@ -161,16 +163,15 @@ def _complete(trace: Trace, launch: Int64, event_step: Int32, start: Int64, end:
     if trace.recorded is not None:
         complete &= (start >= trace.recorded[0]) & (end <= trace.recorded[1])
     # Only calls of a kind that usually leads to device work: synchronisations carry correlations too.
-    used = np.unique(launch[launch >= 0])
+    used = distinct(launch[launch >= 0])
     if not len(used):
         return complete
     leads = np.zeros(len(host), np.bool_)
     leads[used] = True
-    kinds, used_of_kind = np.unique(host.name[used], return_counts=True)
-    calls = np.flatnonzero((host.correlation > 0) & np.isin(host.name, kinds))
-    all_of_kind = np.bincount(host.name[calls], minlength=int(kinds.max()) + 1)[kinds]
-    kinds = kinds[used_of_kind * 2 >= all_of_kind]
-    calls = calls[np.isin(host.name[calls], kinds)]
+    calls = np.flatnonzero(host.correlation > 0)
+    _, kind = group(host.name[calls])
+    usual = np.bincount(kind, weights=leads[calls]) * 2 >= np.bincount(kind)
+    calls = calls[usual[kind]]
     at = np.searchsorted(start, host.start[calls], side="right") - 1
     inside = at >= 0
     total = np.bincount(at[inside], minlength=len(start))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -166,7 +167,7 @@ class DeviceEvents:
     def __len__(self) -> int:
         return len(self.start)
 
-    @property
+    @cached_property
     def end(self) -> Int64:
         """Start + duration."""
         return self.start + self.duration
@@ -213,7 +214,7 @@ class HostEvents:
     def __len__(self) -> int:
         return len(self.start)
 
-    @property
+    @cached_property
     def end(self) -> Int64:
         """Start + duration."""
         return self.start + self.duration

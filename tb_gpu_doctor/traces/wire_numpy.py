@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from tb_gpu_doctor.traces.columns import Int64, StringTable
 from tb_gpu_doctor.traces.errors import TraceError
+from tb_gpu_doctor.traces.grouping import distinct
 from tb_gpu_doctor.traces.wire import BASE_ROW_BYTES, SLOT_DTYPES, SLOTS, RawPlane, SlotKind, memory_limit
 from tb_gpu_doctor.traces.wire_plain import (
     BYTES,
@@ -234,7 +235,7 @@ class _Decoder:
         fast &= known & (after_all == ends) & (size_ok | ~text)
 
         slot = _lookup(metadata.view(np.int64), self.slot_of, -1)
-        for wanted in np.unique(slot[fast]).tolist():
+        for wanted in distinct(slot[fast]).tolist():
             if wanted >= 0:
                 pick = np.flatnonzero(fast & (slot == wanted))
                 self._set_slot(wanted, rows[pick], tag[pick], number[pick], here[pick], after[pick], ends[pick])
@@ -287,7 +288,7 @@ class _Decoder:
             self._column(slot)[rows[keep]] = values[keep]
 
     def _ref_names(self, refs: NDArray[np.uint64]) -> dict[int, bytes]:
-        wanted = np.unique(refs.view(np.int64)).tolist()
+        wanted = distinct(refs.view(np.int64)).tolist()
         return {ref: self.stat_names[ref] for ref in wanted if ref in self.stat_names}
 
     def _column(self, slot: int) -> NDArray[np.generic]:

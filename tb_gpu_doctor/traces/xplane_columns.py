@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tb_gpu_doctor.traces import classify
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Int64
+from tb_gpu_doctor.traces.grouping import group
 from tb_gpu_doctor.traces.wire import RawPlane
 
 _MEMSET_STATS = ("Memset_details", "memset_details")
@@ -97,7 +98,7 @@ def classify_events(plane: RawPlane, rows: Int64, part: dict[str, Any]) -> None:
         sets = _picked(plane, slot, rows)
         at = np.flatnonzero(sets >= 0)
         if len(at):
-            texts, inverse = np.unique(sets[at], return_inverse=True)
+            texts, inverse = group(sets[at])
             klass[at] = EventClass.MEMSET
             values = [classify.detail_values(strings[int(t)]) for t in texts.tolist()]
             size[at] = np.array([classify.detail_int(v, "num_bytes", "size") for v in values], np.int64)[inverse]
@@ -106,9 +107,12 @@ def classify_events(plane: RawPlane, rows: Int64, part: dict[str, Any]) -> None:
 
 def _distinct(first: NDArray[np.int32], second: NDArray[np.int32]) -> tuple[list[tuple[int, int]], Int64]:
     """The distinct pairs of two id columns (ids from -1 on), and for each row which pair it is."""
-    packed = ((first.astype(np.int64) + 1) << 32) | (second.astype(np.int64) + 1)
-    values, inverse = np.unique(packed, return_inverse=True)
-    return [((value >> 32) - 1, (value & 0xFFFFFFFF) - 1) for value in values.tolist()], inverse
+    one, one_index = group(first)
+    two, two_index = group(second)
+    if not len(first):
+        return [], one_index
+    codes, inverse = group(one_index * len(two) + two_index)
+    return list(zip(one[codes // len(two)].tolist(), two[codes % len(two)].tolist(), strict=True)), inverse
 
 
 def _picked(plane: RawPlane, slot: str, rows: Int64) -> NDArray[np.int32]:
