@@ -30,22 +30,19 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, lang: str = "en", **kwargs: Any) -> None:
         self.lang = lang
-        super().__init__(
-            *args, add_help=False, allow_abbrev=False, formatter_class=_formatter(lang), **kwargs
-        )  # type: ignore[misc]
+        super().__init__(*args, add_help=False, allow_abbrev=False, formatter_class=_formatter(lang), **kwargs)  # type: ignore[misc]
         self._positionals.title = text("cli.headings.arguments", lang)
         self._optionals.title = text("cli.headings.options", lang)
         self.add_argument("-h", "--help", action="help", help=text("cli.help.help", lang))
 
     def error(self, message: str) -> NoReturn:
         """Raise the complaint in the user's language."""
-        for key, pattern in _COMPLAINTS:
+        key, found = "other", {"what": message}
+        for name, pattern in _COMPLAINTS:
             match = pattern.fullmatch(message)
             if match:
-                found = match.groupdict()
+                key, found = name, match.groupdict()
                 break
-        else:
-            key, found = "other", {"what": message}
         complaint = text(f"cli.complaints.{key}", self.lang, **found)
         raise UsageError(f"{complaint} {text('cli.complaints.see_help', self.lang, command=self.prog)}")
 

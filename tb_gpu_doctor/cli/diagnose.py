@@ -57,7 +57,7 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
         file=sys.stdout,
         no_color=True if arguments.no_color else None,
         color_system=None if arguments.no_color else "auto",
-        width=120 if piped else None,
+        width=100 if piped else None,
         markup=False,
         highlight=False,
         emoji=False,
@@ -70,8 +70,8 @@ def _mention_others(scan: SessionScan, chosen: Session, arguments: argparse.Name
     """Tell on stderr which sessions were left out, and which folders could not be searched."""
     from tb_gpu_doctor.report.words import error_sentence, note_sentence
 
-    for problem in scan.problems[:_MAX_LISTED]:
-        print(error_sentence(problem, lang), file=sys.stderr)
+    for error in scan.problems[:_MAX_LISTED]:
+        print(error_sentence(error, lang), file=sys.stderr)
     others = [session for session in scan.sessions if session != chosen]
     if arguments.run is not None:
         others = [session for session in others if session.run == chosen.run]

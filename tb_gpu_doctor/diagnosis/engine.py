@@ -109,6 +109,10 @@ def _doubts(context: Context, findings: Sequence[Finding]) -> tuple[Phrase, ...]
         unexplained = float(np.mean([account.idle_of(Cause.NO_EVIDENCE) / account.wall for account in accounts]))
         if idle >= limits.idle_critical and unexplained >= limits.idle_unexplained * idle:
             doubts.append(Phrase("report.doubts.unexplained_idle", {"idle": idle, "unexplained": unexplained}))
+        elif idle >= limits.idle_critical and not any(finding.kind in TIMED_KINDS for finding in findings):
+            causes = np.mean([np.array(account.idle_by_cause) / account.wall for account in accounts], axis=0)
+            cause = Phrase(f"report.causes.{Cause(int(np.argmax(causes))).id}")
+            doubts.append(Phrase("report.doubts.idle_without_finding", {"idle": idle, "cause": cause}))
     return tuple(doubts)
 
 

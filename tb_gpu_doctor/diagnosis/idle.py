@@ -22,6 +22,8 @@ class IdleLoss:
         per_step: mean loss per step in picoseconds, None without steps.
         gaps: how many gaps it is spread over, the mean over the GPUs.
         typical_gap: median charge of those gaps in picoseconds.
+        longest_gap: largest charge of one gap.
+        half_gaps: how many of the largest gaps make up half of the loss, the mean over the GPUs.
         worst_name: recorded name of the host event behind most of it, "" when none is known.
         worst_thread: the thread it ran on.
     """
@@ -31,6 +33,8 @@ class IdleLoss:
     per_step: float | None
     gaps: float
     typical_gap: float
+    longest_gap: int
+    half_gaps: float
     worst_name: str
     worst_thread: str
 
@@ -56,9 +60,17 @@ def idle_loss(context: Context, cause: Cause, threshold: float, min_gaps: int = 
         per_step=float(np.mean(steps)) if steps else None,
         gaps=float(np.mean([len(charged) for charged in charges])),
         typical_gap=float(np.median(np.concatenate(charges))),
+        longest_gap=max(int(charged.max()) for charged in charges),
+        half_gaps=float(np.mean([_half_count(charged) for charged in charges])),
         worst_name=name,
         worst_thread=thread,
     )
+
+
+def _half_count(charges: np.ndarray) -> int:
+    """The fewest gaps that make up half of the sum."""
+    reached = np.cumsum(np.sort(charges)[::-1])
+    return int(np.searchsorted(reached, reached[-1] / 2)) + 1
 
 
 def charged_gaps(account: GpuAccount, cause: Cause) -> tuple[np.ndarray, np.ndarray]:

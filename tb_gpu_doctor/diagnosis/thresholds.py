@@ -22,6 +22,8 @@ class Thresholds:
     launch_critical: float = 0.15
     # A launch-bound GPU waits again and again; a few pauses are another illness.
     launch_min_gaps: int = 8
+    # With half of the loss in fewer pauses than this, single calls are to blame, not a habit.
+    launch_spread_gaps: int = 5
 
     # Idle for whatever reason, of a GPU's window (TraceLens: 15 %). No finding by itself: above
     # `idle_critical` with most of it unexplained nobody can say that the run is well.

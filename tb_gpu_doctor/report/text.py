@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
+from rich.console import Console
 from rich.text import Text
 
 from tb_gpu_doctor.analysis.vocabulary import CAUSE_IDS
@@ -33,50 +32,87 @@ _BAR_WIDTH = 32
 _MAX_GPUS = 32
 _MAX_KERNELS = 5
 _MAX_EVIDENCE = 3
+# Time spent in something is not time lost to it; and of a GPU without work the title says it all.
+_TIME_IN = frozenset({"low_occupancy"})
+_COSTLESS = frozenset({"idle_gpus"})
 _FENCE = re.compile(r"\n?```[a-z]*\n(.*?)\n?```\n?", re.DOTALL)
 
 
 def print_report(diagnosis: Diagnosis, console: Console, lang: str = "en") -> None:
-    """Print the summary of a diagnosis."""
-    console.print(Group(*_sections(diagnosis, pick_language(lang))))
+    """Print the summary of a diagnosis.
+
+    Sentences are wrapped at the console's width; bars and code are not, so that code can be pasted.
+    """
+    for line in _Writer(console, pick_language(lang)).lines(diagnosis):
+        console.print(line, soft_wrap=True)
 
 
-def _sections(diagnosis: Diagnosis, lang: str) -> Iterator[RenderableType]:
-    yield _heading(diagnosis, lang)
-    yield Text()
-    yield _verdict(diagnosis, lang)
-    if any(gpu.wall for gpu in diagnosis.gpus):
+class _Writer:
+    """Lays a diagnosis out in lines."""
+
+    def __init__(self, console: Console, lang: str) -> None:
+        self.console = console
+        self.lang = lang
+
+    def lines(self, diagnosis: Diagnosis) -> Iterator[Text]:
+        """All lines, section by section."""
+        lang = self.lang
+        yield from self.wrapped(_heading(diagnosis, lang))
         yield Text()
-        yield from _bars(diagnosis, lang)
-    if diagnosis.findings:
-        yield Text()
-        yield _title("report.sections.findings", lang)
+        yield from self.wrapped(_verdict(diagnosis, lang), "", "  ")
+        if any(gpu.wall for gpu in diagnosis.gpus):
+            yield Text()
+            yield from _bars(diagnosis, lang)
+        if diagnosis.findings:
+            yield Text()
+            yield _title("report.sections.findings", lang)
         for index, finding in enumerate(diagnosis.findings, 1):
-            yield from _finding(diagnosis, finding, index, lang)
-    if diagnosis.kernels:
-        yield Text()
-        yield from _kernels(diagnosis, lang)
-    unknown = [say(phrase, lang) for phrase in (*diagnosis.reasons, *diagnosis.warnings)]
-    if unknown:
-        yield Text()
-        yield _title("report.sections.unknown", lang)
+            if index > 1:
+                yield Text()
+            yield from self.finding(diagnosis, finding, index)
+        if diagnosis.kernels:
+            yield Text()
+            yield from _kernels(diagnosis, lang)
+        unknown = [say(phrase, lang) for phrase in (*diagnosis.reasons, *diagnosis.warnings)]
+        if unknown:
+            yield Text()
+            yield _title("report.sections.unknown", lang)
         for sentence in unknown:
-            yield _item("-", Text(sentence))
+            yield from self.wrapped(Text(sentence), "- ", "  ")
+
+    def wrapped(self, body: Text, first: str = "", rest: str = "") -> Iterator[Text]:
+        """``body`` broken between words, the lines led by ``first`` and ``rest``."""
+        width = max(20, self.console.width - len(rest))
+        for number_, line in enumerate(body.wrap(self.console, width)):
+            line.rstrip()
+            yield Text(rest if number_ else first).append_text(line)
+
+    def finding(self, diagnosis: Diagnosis, finding: Finding, index: int) -> Iterator[Text]:
+        """One finding: what, why, what it costs, where to see it, what to do."""
+        lang, indent = self.lang, "   "
+        title = Text()
+        title.append(f"{_SYMBOLS[finding.severity]} ", style=_STYLES[finding.severity])
+        title.append(text(f"report.severities.{finding.severity}", lang), style=_STYLES[finding.severity])
+        title.append(f"  {say(finding.title, lang)}", style="bold")
+        yield from self.wrapped(title, f"{index}.".ljust(3), indent)
+        explanation = " ".join(say(phrase, lang) for phrase in finding.explanation)
+        yield from self.wrapped(Text(explanation), indent, indent)
+        cost = _cost(finding, lang)
+        if cost:
+            yield from self.wrapped(Text(cost, style="bold"), indent, indent)
+        for item in finding.evidence[:_MAX_EVIDENCE]:
+            yield from self.wrapped(Text(_place(diagnosis, item, lang), style="dim"), indent + "· ", indent + "  ")
+        if finding.advice:
+            yield Text(indent + text("report.what_to_do", lang))
+        for number_, phrase in enumerate(finding.advice, 1):
+            words, code = _words_and_code(say(phrase, lang))
+            yield from self.wrapped(Text(words), f"{indent}{number_}) ", indent + "   ")
+            for line in code:
+                yield Text(f"{indent}     ").append(line, style="green")
 
 
 def _title(key: str, lang: str) -> Text:
     return Text(text(key, lang), style="bold underline")
-
-
-def _item(mark: str, body: RenderableType, indent: int = 0) -> RenderableType:
-    """A list item whose wrapped lines stay behind its mark."""
-    from rich.table import Table
-
-    grid = Table.grid(padding=(0, 1, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(ratio=1)
-    grid.add_row(Text(mark), body)
-    return Padding(grid, (0, 0, 0, indent))
 
 
 def _heading(diagnosis: Diagnosis, lang: str) -> Text:
@@ -110,7 +146,7 @@ def _verdict(diagnosis: Diagnosis, lang: str) -> Text:
     return line
 
 
-def _bars(diagnosis: Diagnosis, lang: str) -> Iterator[RenderableType]:
+def _bars(diagnosis: Diagnosis, lang: str) -> Iterator[Text]:
     yield _title("report.sections.time", lang)
     gpus = [gpu for gpu in diagnosis.gpus if gpu.wall]
     show_host = len(diagnosis.hosts) > 1
@@ -146,6 +182,7 @@ def _bar(gpu: GpuReport, label: str, lang: str) -> Text:
     ]
     if shown:
         line.append(f"({', '.join(shown)})", style="dim")
+    line.rstrip()
     return line
 
 
@@ -159,29 +196,11 @@ def _cells(values: Sequence[int], whole: int) -> list[int]:
     return cells
 
 
-def _finding(diagnosis: Diagnosis, finding: Finding, index: int, lang: str) -> Iterator[RenderableType]:
-    title = Text()
-    title.append(f"{_SYMBOLS[finding.severity]} ", style=_STYLES[finding.severity])
-    title.append(text(f"report.severities.{finding.severity}", lang), style=_STYLES[finding.severity])
-    title.append(f"  {say(finding.title, lang)}", style="bold")
-    yield _item(f"{index}.", title)
-    yield Padding(Text(" ".join(say(phrase, lang) for phrase in finding.explanation)), (0, 0, 0, 3))
-    cost = _cost(finding, lang)
-    if cost:
-        yield Padding(Text(cost, style="bold"), (0, 0, 0, 3))
-    for item in finding.evidence[:_MAX_EVIDENCE]:
-        yield Padding(Text(_place(diagnosis, item, lang), style="dim"), (0, 0, 0, 3))
-    if finding.advice:
-        yield Padding(Text(text("report.what_to_do", lang)), (0, 0, 0, 3))
-    for number_, phrase in enumerate(finding.advice, 1):
-        yield _item(f"{number_})", _advice(say(phrase, lang)), indent=3)
-    yield Text()
-
-
 def _cost(finding: Finding, lang: str) -> str:
     parts = []
-    if finding.share is not None:
-        parts.append(text("report.cost.share", lang, share=finding.share))
+    if finding.share is not None and finding.kind not in _COSTLESS:
+        key = "time_in" if finding.kind in _TIME_IN else "share"
+        parts.append(text(f"report.cost.{key}", lang, share=finding.share))
     if finding.saving_ps_per_step is not None:
         parts.append(text("report.cost.saving", lang, saving=finding.saving_ps_per_step))
     return " · ".join(parts)
@@ -204,17 +223,15 @@ def _place(diagnosis: Diagnosis, item: Evidence, lang: str) -> str:
     return f"{' · '.join(where)}: {what}"
 
 
-def _advice(sentence: str) -> RenderableType:
-    """The words, and the code below them, unbroken so that it can be pasted."""
+def _words_and_code(sentence: str) -> tuple[str, list[str]]:
+    """The words of an advice, and the lines of the code below them."""
     match = _FENCE.search(sentence)
     if match is None:
-        return Text(sentence)
-    words = (sentence[: match.start()] + " " + sentence[match.end() :]).strip()
-    code = Text(match.group(1), style="green", no_wrap=True, overflow="ignore")
-    return Group(Text(words), Padding(code, (0, 0, 0, 2)))
+        return sentence, []
+    return (sentence[: match.start()] + " " + sentence[match.end() :]).strip(), match.group(1).splitlines()
 
 
-def _kernels(diagnosis: Diagnosis, lang: str) -> Iterator[RenderableType]:
+def _kernels(diagnosis: Diagnosis, lang: str) -> Iterator[Text]:
     yield _title("report.sections.kernels", lang)
     for kernel in diagnosis.kernels[:_MAX_KERNELS]:
         line = Text(f"  {duration(kernel.total, lang):>9}  ")

@@ -18,10 +18,17 @@ def say(phrase: str | Phrase, lang: str) -> str:
         return clean(phrase, MAX_SENTENCE)
     params: dict[str, Any] = {}
     for name, value in phrase.params.items():
-        params[name] = error_sentence(value, lang) if isinstance(value, TraceError) else value
+        params[name] = _param(value, lang)
     if phrase.key.startswith("notes."):
         return note_sentence(Note(phrase.key.removeprefix("notes."), dict(phrase.params)), lang)
     return text(phrase.key, lang, **params)
+
+
+def _param(value: Any, lang: str) -> Any:
+    """Sentences inside sentences."""
+    if isinstance(value, TraceError):
+        return error_sentence(value, lang)
+    return say(value, lang) if isinstance(value, Phrase) else value
 
 
 def error_sentence(error: TraceError, lang: str) -> str:

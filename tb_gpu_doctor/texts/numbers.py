@@ -15,6 +15,7 @@ MAX_NAME = 160
 _SEPARATORS: dict[str, tuple[str, str]] = {"en": (",", "."), "es": (".", ",")}
 _AND: dict[str, str] = {"en": "and", "es": "y"}
 _ALL_GPUS: dict[str, str] = {"en": "all {} GPUs", "es": "las {} GPU"}
+_BOTH_GPUS: dict[str, str] = {"en": "both GPUs", "es": "las dos GPU"}
 _GPU: dict[str, tuple[str, str]] = {"en": ("GPU {}", "GPUs {}"), "es": ("GPU {}", "GPU {}")}
 _UNKNOWN: dict[str, str] = {"en": "unknown", "es": "desconocido"}
 _HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
@@ -43,7 +44,7 @@ def number(value: float, lang: str = DEFAULT_LANGUAGE, decimals: int = 0) -> str
         return _UNKNOWN[lang]
     thousands, point = _SEPARATORS[lang]
     plain = f"{value:,.{decimals}f}"
-    return plain.translate(str.maketrans({",": thousands, ".": point}))
+    return plain.translate({ord(","): thousands, ord("."): point})
 
 
 def percent(fraction: float, lang: str = DEFAULT_LANGUAGE) -> str:
@@ -68,7 +69,7 @@ def duration(picoseconds: float, lang: str = DEFAULT_LANGUAGE) -> str:
     for limit, unit, name in ((999.5e3, 1e3, "ns"), (999.5e6, 1e6, "µs"), (999.5e9, 1e9, "ms"), (math.inf, 1e12, "s")):
         if abs(picoseconds) < limit:
             value = picoseconds / unit
-            decimals = max(0, 2 - int(math.floor(math.log10(abs(value))))) if value else 0
+            decimals = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
             return f"{number(value, lang, min(decimals, 2))}{NBSP}{name}"
     raise AssertionError("unreachable: the last limit is infinite")
 
@@ -96,6 +97,8 @@ def gpu_names(gpus: Any, lang: str = DEFAULT_LANGUAGE) -> str:
     profile has) and ``show_host``.
     """
     refs = list(gpus.refs)
+    if len(refs) == gpus.total == 2:
+        return _BOTH_GPUS[lang]
     if len(refs) == gpus.total and len(refs) > 1:
         return _ALL_GPUS[lang].format(number(len(refs), lang))
     by_host: dict[str, list[str]] = {}
@@ -111,7 +114,9 @@ def gpu_names(gpus: Any, lang: str = DEFAULT_LANGUAGE) -> str:
 class LocaleFormatter(string.Formatter):
     """Fills ``{name:kind}`` placeholders; only plain names, no attributes or indices."""
 
-    KINDS = frozenset({"", "raw", "int", "n1", "n2", "percent", "time", "size", "list", "gpus", "plural", "path"})
+    KINDS = frozenset(
+        {"", "raw", "int", "n1", "n2", "percent", "time", "size", "list", "gpus", "Gpus", "plural", "path"}
+    )
 
     def __init__(self, lang: str) -> None:
         self.lang = lang
@@ -139,6 +144,9 @@ class LocaleFormatter(string.Formatter):
             return number(float(value), lang, {"int": 0, "n1": 1, "n2": 2}[kind])
         if kind == "gpus":
             return gpu_names(value, lang)
+        if kind == "Gpus":  # at the head of a sentence; a host's name keeps its own letters
+            words = gpu_names(value, lang)
+            return words if value.show_host and len(value.refs) != value.total else words[:1].upper() + words[1:]
         if kind == "list":
             return listing([clean(str(item), MAX_NAME) for item in value], lang)
         if kind == "path":

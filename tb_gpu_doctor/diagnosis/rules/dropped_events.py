@@ -33,5 +33,5 @@ def check(context: Context) -> Iterator[Finding]:
             Phrase(f"findings.{KIND}.explanation", facts),
             Phrase("report.profiler_said", {"message": facts["message"]}),
         ),
-        advice=context.advice(KIND, "shorter", "more_events@", "fewer_launches"),
+        advice=context.advice(KIND, "shorter", "more_events@jax", "fewer_launches"),
     )

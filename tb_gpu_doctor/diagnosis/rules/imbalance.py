@@ -36,6 +36,7 @@ class _Case:
     shares: tuple[float, ...]
     per_step: float | None
     persistence: float
+    by_steps: bool
     compute_ratio: float
     kernel_ratio: float
     evidence: tuple[Evidence, ...]
@@ -60,6 +61,7 @@ def check(context: Context) -> Iterator[Finding]:
         "more_compute": compute_ratio - 1,
         "more_kernels": kernel_ratio - 1,
     }
+    sentence = "explanation" if all(case.by_steps for case in cases) else "explanation_collectives"
     # The facts decide what to try first; naming the cause for certain takes telemetry.
     if kernel_ratio >= _DIFFERS and compute_ratio >= _DIFFERS:
         hint, order = "more_kernels", ("even_work@", "check_clocks", "pin_host")
@@ -71,7 +73,7 @@ def check(context: Context) -> Iterator[Finding]:
         kind=KIND,
         severity="critical" if share >= context.thresholds.imbalance_critical else "warning",
         title=Phrase(f"findings.{KIND}.title", facts),
-        explanation=(Phrase(f"findings.{KIND}.explanation", facts), Phrase(f"findings.{KIND}.hints.{hint}", facts)),
+        explanation=(Phrase(f"findings.{KIND}.{sentence}", facts), Phrase(f"findings.{KIND}.hints.{hint}", facts)),
         advice=context.advice(KIND, *order),
         gpus=culprits,
         victims=victims,
@@ -93,14 +95,14 @@ def _case(profile: HostProfile, limits: Thresholds) -> _Case | None:
         return None
     if analysis.lateness is not None and len(analysis.lateness.start):
         devices = [int(device) for device in analysis.lateness.devices]
-        lateness, rows = _by_unit(profile, analysis.lateness, limits)
+        lateness, rows, by_steps = _by_unit(profile, analysis.lateness, limits)
         exposed = {device: _waiting(accounts[device]) for device in devices if device in accounts}
     else:
         compute = _compute_per_step(profile)
         if compute is None:
             return None
         devices, lateness = compute
-        rows = None
+        rows, by_steps = None, True
         exposed = {device: accounts[device].wall - accounts[device].busy for device in devices if device in accounts}
     if len(exposed) < len(devices) or not len(lateness):
         return None
@@ -127,6 +129,7 @@ def _case(profile: HostProfile, limits: Thresholds) -> _Case | None:
         shares=shares,
         per_step=worst * profile.per_step if profile.per_step is not None else None,
         persistence=split.persistence,
+        by_steps=by_steps,
         compute_ratio=_ratio(analysis.summaries, late, early, "compute"),
         kernel_ratio=_ratio(analysis.summaries, late, early, "kernels"),
         evidence=_evidence(profile, analysis.lateness, devices, split, rows, limits),
@@ -140,10 +143,10 @@ def _waiting(account: DeviceAccounting) -> int:
 
 def _by_unit(
     profile: HostProfile, lateness: Lateness, limits: Thresholds
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Lateness behind the earliest GPU, summed per complete step, and the collectives counted in each row.
+) -> tuple[NDArray[np.float64], NDArray[np.int64], bool]:
+    """Lateness behind the earliest GPU, summed per unit; the unit of each collective; whether units are steps.
 
-    Where there are too few steps every collective is a unit of its own.
+    A unit is a complete step; where there are too few of them, every collective is one of its own.
     """
     behind = (lateness.start - lateness.start.min(axis=1, keepdims=True)).astype(np.float64)
     window = profile.analysis.window
@@ -161,7 +164,7 @@ def _by_unit(
         count = int(np.count_nonzero(inside))
     summed = np.zeros((count, behind.shape[1]))
     np.add.at(summed, unit[unit >= 0], behind[unit >= 0])
-    return summed, unit
+    return summed, unit, len(used) >= limits.imbalance_min_units
 
 
 def _compute_per_step(profile: HostProfile) -> tuple[list[int], NDArray[np.float64]] | None:
@@ -208,7 +211,7 @@ def _evidence(
                 start, end = int(first[row]), int(lateness.start[row, column])
                 found.append((end - start, Evidence(profile.label, gpu, start, end, None, number, what)))
         else:
-            for row, index in enumerate(np.flatnonzero(steps.complete)):
+            for row, index in enumerate(np.flatnonzero(steps.complete).tolist()):
                 extra = int(split.excess[row, split.late.index(column)])
                 if extra <= 0 or steps.end[index, device] < 0:
                     continue

@@ -25,16 +25,30 @@ def check(context: Context) -> Iterator[Finding]:
         return
     gpus = tuple(account.ref for account in loss.accounts)
     facts = {"gpus": context.names(gpus), "share": loss.share}
+    few = loss.half_gaps < limits.launch_spread_gaps
+    if few:
+        pauses = {**facts, "half": round(loss.half_gaps), "longest": loss.longest_gap}
+        explanation = Phrase(f"findings.{KIND}.explanation_few", pauses)
+    else:
+        explanation = Phrase(f"findings.{KIND}.explanation", {**facts, "gaps": loss.gaps, "gap": loss.typical_gap})
     yield Finding(
         kind=KIND,
         severity="critical" if loss.share >= limits.launch_critical else "warning",
         title=Phrase(f"findings.{KIND}.title", facts),
         explanation=(
-            Phrase(f"findings.{KIND}.explanation", {**facts, "gaps": loss.gaps, "gap": loss.typical_gap}),
+            explanation,
             *_launches(loss),
         ),
         advice=context.advice(
-            KIND, "compile@", "keras_steps@tensorflow", "scan@jax", "graphs@", "batch", "no_sync@", "fuse_optimizer@jax"
+            KIND,
+            *(("warm_up",) if few else ()),
+            "compile@",
+            "keras_steps@tensorflow",
+            "scan@jax",
+            "graphs@",
+            "batch",
+            "no_sync@",
+            "fuse_optimizer@jax",
         ),
         gpus=gpus,
         share=loss.share,

@@ -22,9 +22,7 @@ def check(context: Context) -> Iterator[Finding]:
     low = [
         pick
         for pick in picks(context)
-        if not pick.row.persistent
-        and pick.row.occupancy is not None
-        and 0 < pick.row.occupancy < limits.occupancy_low
+        if not pick.row.persistent and pick.row.occupancy is not None and 0 < pick.row.occupancy < limits.occupancy_low
     ]
     for limiter in sorted({pick.row.limiter or "" for pick in low}):
         group = [pick for pick in low if (pick.row.limiter or "") == limiter]
