@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Feeds the compiled plane decoder damaged input for SECONDS (default 30), under ASAN and UBSAN.
+#
+#   fuzz/run.sh [SECONDS]
+#
+# With clang: libFuzzer, which looks for new paths. Without it, or without its runtime: the driver, built
+# by gcc, which replays the corpus and tries seeded mutations of it. FUZZ_ENGINE=libfuzzer or =driver chooses.
+# An input that fails stays in fuzz/ (crash-*); replay it with FUZZ_INPUT=fuzz/crash-... fuzz/run.sh
+set -euo pipefail
+
+seconds=${1:-30}
+here=$(cd "$(dirname "$0")" && pwd)
+core=$here/../tb_gpu_doctor/traces/wire_core.c
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+flags=(-std=c11 -g -O1 -fno-omit-frame-pointer -fno-sanitize-recover=all -Wall -Wextra)
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:allocator_may_return_null=1}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+# LeakSanitizer cannot run under a tracer (strace, gdb, some containers); ASAN_OPTIONS=detect_leaks=0 helps there.
+
+build_libfuzzer() {
+    command -v clang >/dev/null || { echo "fuzz: no clang, hence no libFuzzer" >&2; return 1; }
+    clang "${flags[@]}" -fsanitize=fuzzer,address,undefined -fsanitize=integer-divide-by-zero,nullability \
+        "$here/fuzz_wire.c" "$here/check.c" "$core" -o "$work/fuzz_wire" 2>"$work/log" && return 0
+    echo "fuzz: clang cannot build the libFuzzer target (its runtime, Debian's libclang-rt-dev, may be missing):" >&2
+    head -n 5 "$work/log" >&2
+    return 1
+}
+
+build_driver() {
+    local compiler
+    for compiler in ${CC:-} gcc clang cc; do
+        command -v "$compiler" >/dev/null || continue
+        "$compiler" "${flags[@]}" -fsanitize=address,undefined "$here/driver.c" "$here/check.c" "$core" \
+            -o "$work/driver" 2>"$work/log" && return 0
+        head -n 5 "$work/log" >&2
+    done
+    echo "fuzz: no compiler with sanitizers found: install gcc (Debian: build-essential)" >&2
+    return 1
+}
+
+cd "$here"
+if [ -n "${FUZZ_INPUT:-}" ]; then
+    cd - >/dev/null
+    build_driver
+    "$work/driver" 0 1 "$FUZZ_INPUT"
+    exit
+fi
+
+engine=${FUZZ_ENGINE:-any}
+if [ "$engine" != driver ] && build_libfuzzer; then
+    mkdir "$work/found"
+    if ! "$work/fuzz_wire" -max_total_time="$seconds" -max_len=65536 -timeout=10 -rss_limit_mb=2048 -seed=1 \
+        -dict=wire.dict -print_final_stats=1 "$work/found" corpus >"$work/log" 2>&1; then
+        tail -n 60 "$work/log" >&2
+        exit 1
+    fi
+    grep 'stat::' "$work/log"
+    echo "fuzz: libFuzzer ran ${seconds} s without a finding"
+elif [ "$engine" != libfuzzer ] && build_driver; then
+    "$work/driver" "$seconds" "${FUZZ_SEED:-1}" corpus/*
+    echo "fuzz: the driver ran ${seconds} s without a finding"
+else
+    echo "fuzz: nothing ran" >&2
+    exit 1
+fi
