@@ -1,0 +1,1 @@
+"""Fuzzing of the compiled plane decoder: see run.sh."""

@@ -73,6 +73,12 @@ def short_slots() -> bytes:
     return bytes_field(3, bytes_field(4, stats) * 3) + maps + bytes_field(6, b"\x08\x01\x38\x02")
 
 
+def many_strings() -> bytes:
+    """So many that the tables grow."""
+    events = b"".join(bytes_field(4, bytes_field(4, b"\x08\x03" + bytes_field(5, b"%d" % i))) for i in range(300))
+    return bytes_field(3, events) + bytes_field(5, b"\x08\x03" + bytes_field(2, bytes_field(2, b"s")))
+
+
 def main() -> None:
     """Write all files."""
     CORPUS.mkdir(exist_ok=True)
@@ -88,6 +94,7 @@ def main() -> None:
         "group": b"\x0b\x0c",
         "huge_length": b"\x12" + varint((1 << 64) - 1),
         "many_empty_events": bytes_field(3, b"\x22\x00" * 300),
+        "many_strings": many_strings(),
         "sparse_ids": b"".join(
             bytes_field(4, varint_field(1, key) + bytes_field(2, bytes_field(2, b"n")))
             for key in (1, -1, 1 << 40, (1 << 63) - 1, *range(100, 200))
