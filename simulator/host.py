@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
-from simulator.engine import Process, Queue, Signal, Simulation
+from simulator.engine import Process, Queue, Signal, Simulation, ms
 from simulator.xplane_writer import Stats, StatValue
 
 T = TypeVar("T")
@@ -107,3 +107,31 @@ class HostThread:
             at = high
         if at < end:
             yield at, end, "host_other"
+
+
+@dataclass(frozen=True)
+class Interruption:
+    """Something that keeps Python from its next step: a checkpoint, a compilation, an evaluation.
+
+    Attributes:
+        step: index of the step that it delays; every: repeat it each so many steps (0: once).
+        events: names of the nested events that a profiler records of it, outermost first.
+        millis: how long it takes.
+        cause: the idle cause that it is charged to.
+    """
+
+    step: int
+    events: tuple[str, ...]
+    millis: float
+    cause: str
+    every: int = 0
+
+    def before(self, step: int, thread: HostThread) -> Process:
+        """Runs on the thread in front of the given step, if it is due."""
+        late = step - self.step
+        if late < 0 or (late % self.every if self.every else late):
+            return
+        with ExitStack() as spans:
+            for name in self.events:
+                spans.enter_context(thread.span(name))
+            yield from thread.spend(ms(self.millis), self.cause)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from simulator.device import Collective, Device, Kernel, Stream, Work, launch
 from simulator.engine import Process, Queue, Signal, Simulation, us
-from simulator.host import HostThread
+from simulator.host import HostThread, Interruption
 from simulator.models import AllReduce, Item
 from simulator.truth import Marker
 from simulator.xplane_writer import Ref, Stats, StatValue, Unsigned
@@ -35,6 +35,7 @@ class JaxRun:
         copy_bytes: input of one step and GPU.
         thunk_us, launch_us: host time of one thunk around its launch, and of the launch call.
         python_us: Python's own time in a step.
+        interruptions: what else Python does between steps.
     """
 
     steps: int
@@ -45,6 +46,7 @@ class JaxRun:
     launch_us: float = 3.8
     python_us: float = 350.0
     first_step_number: int = 100
+    interruptions: tuple[Interruption, ...] = ()
 
 
 @dataclass
@@ -87,6 +89,8 @@ class JaxProgram:
         thread, simulation, run = self._python, self._simulation, self._run
         yield from thread.spend(us(1_800), "host_other")
         for step in range(run.steps):
+            for interruption in run.interruptions:
+                yield from interruption.before(step, thread)
             if step >= run.ahead:
                 with thread.span("$api.py:2839 block_until_ready"):
                     for device in self._devices:
@@ -95,9 +99,9 @@ class JaxProgram:
             start = simulation.now
             with ExitStack() as spans:
                 spans.enter_context(thread.span("train", {"step_num": number, "_r": 1}))
-                yield from thread.spend(us(5), "host_other")
+                yield from thread.spend(us(5), "launch")
                 spans.enter_context(thread.span("PjitFunction(train_step)"))
-                yield from thread.spend(simulation.jitter(us(run.python_us * 0.6), 0.1), "host_other")
+                yield from thread.spend(simulation.jitter(us(run.python_us * 0.6), 0.1), "launch")
                 with thread.span("ParseArguments"):
                     yield from thread.spend(us(6), "launch")
                 with thread.span("shard_args"):
@@ -111,7 +115,7 @@ class JaxProgram:
                     for inbox, batch in zip(self._inboxes, batches, strict=True):
                         yield from thread.spend(simulation.jitter(us(3), 0.3), "launch")
                         inbox.put(_Execution(step, producer, batch), thread)
-                yield from thread.spend(us(run.python_us * 0.4), "host_other")
+                yield from thread.spend(us(run.python_us * 0.4), "launch")
             self.markers.append(Marker(number, start, simulation.now))
         for device in self._devices:
             yield from thread.wait(self._finished[device.index, run.steps - 1], "sync")

@@ -63,24 +63,30 @@ def finish(
     return SimulatedRun(name, session, recording.hostname, space, truth)
 
 
-def _simulation(seed: int) -> Simulation:
+def new_simulation(seed: int) -> Simulation:
+    """A clock that starts a millisecond after the recording, as no profiler records from the first instant."""
     simulation = Simulation(seed)
     simulation.now = START
     return simulation
 
 
-def _devices(simulation: Simulation, count: int, gpu: Gpu = H100, slow: dict[int, float] | None = None) -> list[Device]:
+def new_devices(
+    simulation: Simulation, count: int, gpu: Gpu = H100, slow: dict[int, float] | None = None
+) -> list[Device]:
+    """Equal GPUs; ``slow`` gives the slowdown of some."""
     return [Device(simulation, index, gpu, (slow or {}).get(index, 1.0)) for index in range(count)]
 
 
-def _tf(name: str, when: tuple[str, int], devices: list[Device], run: TfRun, *faults: Fault) -> SimulatedRun:
+def tf_run(name: str, when: tuple[str, int], devices: list[Device], run: TfRun, *faults: Fault) -> SimulatedRun:
+    """Simulates a Keras training; ``when`` is the session's name and its epoch start in nanoseconds."""
     simulation = devices[0].simulation
     program = TfProgram(simulation, devices, run)
     simulation.run()
     return finish(name, *when, devices, program.threads, program.markers, faults, tf_program.framework_stats)
 
 
-def _jax(name: str, when: tuple[str, int], devices: list[Device], run: JaxRun, *faults: Fault) -> SimulatedRun:
+def jax_run(name: str, when: tuple[str, int], devices: list[Device], run: JaxRun, *faults: Fault) -> SimulatedRun:
+    """Simulates a JAX training; ``when`` as for `tf_run`."""
     simulation = devices[0].simulation
     program = JaxProgram(simulation, devices, run)
     simulation.run()
@@ -89,44 +95,44 @@ def _jax(name: str, when: tuple[str, int], devices: list[Device], run: JaxRun, *
 
 def input_bound() -> SimulatedRun:
     """Four GPUs wait for a tf.data map that runs one call at a time."""
-    devices = _devices(_simulation(seed=11), 4)
+    devices = new_devices(new_simulation(seed=11), 4)
     run = TfRun(steps=9, plan=lambda replica: resnet(replica, scale=1.7), input=InputSpec(elements=48, map_us=2_900))
     when = ("2026_03_02_09_14_05", 1_772_442_845_123_456_789)
-    return _tf("input_bound", when, devices, run, Fault("input_bound", (0, 1, 2, 3)))
+    return tf_run("input_bound", when, devices, run, Fault("input_bound", (0, 1, 2, 3)))
 
 
 def slow_gpu() -> SimulatedRun:
     """GPU 2 runs its kernels 1.35 times slower; the three others wait for it inside NCCL."""
-    devices = _devices(_simulation(seed=12), 4, slow={2: 1.35})
+    devices = new_devices(new_simulation(seed=12), 4, slow={2: 1.35})
     fast_input = InputSpec(elements=12, map_us=2_900, parallelism=8, ready=2)
     run = TfRun(steps=9, plan=lambda replica: resnet(replica, scale=1.7), input=fast_input)
     when = ("2026_03_03_10_41_37", 1_772_534_497_481_516_234)
-    return _tf("slow_gpu", when, devices, run, Fault("imbalance", (2,), "slow_gpu"))
+    return tf_run("slow_gpu", when, devices, run, Fault("imbalance", (2,), "slow_gpu"))
 
 
 def launch_bound() -> SimulatedRun:
     """Two GPUs run thousands of tiny kernels faster than the host can launch them."""
-    devices = _devices(_simulation(seed=13), 2, A100)
+    devices = new_devices(new_simulation(seed=13), 2, A100)
     run = JaxRun(steps=6, plan=tiny_ops, launch_us=4.4, thunk_us=2.6, copy_bytes=65_536)
     when = ("2026_03_04_08_20_11", 1_772_612_411_334_455_667)
-    return _jax("launch_bound", when, devices, run, Fault("launch_bound", (0, 1)))
+    return jax_run("launch_bound", when, devices, run, Fault("launch_bound", (0, 1)))
 
 
 def low_occupancy() -> SimulatedRun:
     """Two GPUs are busy all the time with kernels that leave most of each SM, or most SMs, empty."""
-    devices = _devices(_simulation(seed=14), 2)
+    devices = new_devices(new_simulation(seed=14), 2)
     run = JaxRun(steps=10, plan=unfit_kernels)
     when = ("2026_03_05_14_02_56", 1_772_719_376_219_008_123)
     faults = (Fault("low_occupancy", (0, 1), "registers"), Fault("underfilled_gpu", (0, 1)))
-    return _jax("low_occupancy", when, devices, run, *faults)
+    return jax_run("low_occupancy", when, devices, run, *faults)
 
 
 def healthy() -> SimulatedRun:
     """Four GPUs in balance, computing nearly all the time."""
-    devices = _devices(_simulation(seed=15), 4)
+    devices = new_devices(new_simulation(seed=15), 4)
     run = JaxRun(steps=8, plan=transformer, copy_bytes=4_194_304)
     when = ("2026_03_06_16_33_48", 1_772_814_828_765_432_109)
-    return _jax("healthy", when, devices, run)
+    return jax_run("healthy", when, devices, run)
 
 
 SCENARIOS: dict[str, Callable[[], SimulatedRun]] = {

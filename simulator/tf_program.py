@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from simulator.device import Collective, Device, Kernel, Stream, Work, launch
 from simulator.engine import Process, Queue, Signal, Simulation, us
-from simulator.host import HostThread
+from simulator.host import HostThread, Interruption
 from simulator.models import AllReduce, Item
 from simulator.tf_input import TF_EXECUTOR, InputPipeline, InputSpec, identity, random_id
 from simulator.truth import Marker
@@ -33,6 +33,7 @@ class TfRun:
         copy_bytes: size of a replica's shard, copied at the start of its step.
         op_us, launch_us: host time of one op around its launch, and of the launch call.
         callback_us: Python's own time between two steps.
+        interruptions: what else Python does between steps.
     """
 
     steps: int
@@ -43,6 +44,7 @@ class TfRun:
     launch_us: float = 4.6
     callback_us: float = 900.0
     first_step_number: int = 20
+    interruptions: tuple[Interruption, ...] = ()
 
 
 @dataclass
@@ -82,6 +84,8 @@ class TfProgram:
         thread, simulation, run = self._python, self._simulation, self._run
         yield from thread.spend(us(2_400), "host_other")
         for step in range(run.steps):
+            for interruption in run.interruptions:
+                yield from interruption.before(step, thread)
             number = run.first_step_number + step
             start = simulation.now
             with ExitStack() as spans:

@@ -9,7 +9,11 @@ import pytest
 
 from simulator.demo import main
 from simulator.export import occupancy_pct
-from simulator.scenarios import SCENARIOS
+from simulator.hardware import H100
+from simulator.host import Interruption
+from simulator.jax_models import unfit_kernels
+from simulator.jax_program import JaxRun
+from simulator.scenarios import SCENARIOS, jax_run, new_devices, new_simulation
 from simulator.truth import Accounting
 from tests.conftest import DEMO_LOGS
 from tests.simulator.runs import NAMES, encoded, parsed, simulated
@@ -191,10 +195,19 @@ def test_causes_cross_threads_by_producer_and_consumer(name: str) -> None:
 
 
 def test_occupancy_in_the_file_is_the_formula() -> None:
-    from simulator.hardware import H100
-    from simulator.jax_models import unfit_kernels
-
     expected = {"loop_advect_stencil_fusion": 12.5, "input_histogram_reduce_fusion": 12.5, "wrapped_cumsum_scan": 75.0}
     for item in unfit_kernels(1):
         if getattr(item, "name", None) in expected:
             assert occupancy_pct(item, H100) == expected[item.name]  # type: ignore[arg-type, union-attr]
+
+
+@pytest.mark.parametrize(("cause", "events"), [("checkpoint", ("ModelCheckpoint", "SaveV2:SaveV2")), ("compile", ())])
+def test_an_interruption_is_charged_to_its_cause(cause: str, events: tuple[str, ...]) -> None:
+    interruption = Interruption(step=2, events=events, millis=80.0, cause=cause, every=3)
+    devices = new_devices(new_simulation(5), 2)
+    run = JaxRun(steps=7, plan=lambda: unfit_kernels(2), ahead=1, interruptions=(interruption,))
+    truth = jax_run("interrupted", ("2026_01_01_00_00_00", 1), devices, run).truth
+    for gpu in truth.gpus:
+        found = truth.accounting(gpu.gpu).idle_by_cause[cause]
+        # twice 80 ms, less what the GPU still had to do when Python turned to it
+        assert 0.9 * 160e9 < found <= 160e9
