@@ -1,5 +1,6 @@
 // Screenshots, axe and console of the tab: `node dev/shots.mjs BASE_URL OUT_DIR [name ...]`.
-// BASE_URL is the page that holds the tab (the dev server, or TensorBoard itself).
+// BASE_URL is the page that holds the tab (the dev server, or TensorBoard itself). A name
+// `run:session` is a real profile.
 import { mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
@@ -48,6 +49,12 @@ const SHOTS = {
   },
 };
 
+for (const name of wanted.filter((each) => each.includes(":"))) {
+  const [run, session] = name.split(":");
+  const path = `#gpu_doctor&p.gpu_doctor.run=${encodeURIComponent(run)}&p.gpu_doctor.session=${session}`;
+  SHOTS[name] = { path, width: 1400, height: 2600, wait: 6000 };
+}
+
 const kind = process.env.BROWSER === "firefox" ? firefox : chromium;
 const browser = await kind.launch({
   executablePath: process.env.BROWSER === "firefox" ? "/usr/bin/firefox-esr" : "/usr/bin/chromium",
@@ -69,8 +76,8 @@ for (const [name, shot] of Object.entries(SHOTS)) {
   page.on("console", (message) => message.type() === "error" && console.log(`${name}: console: ${message.text()}`));
   page.on("pageerror", (error) => console.log(`${name}: error: ${error.message}`));
   await page.goto(`${base}${shot.dark ? "dark" : ""}${shot.path}`);
-  const frame = page.frames()[1] ?? page.mainFrame();
   await page.waitForTimeout(shot.wait ?? 1500);
+  const frame = page.frames().find((each) => each.url().includes("plugin_entry.html?name=gpu_doctor"));
   if (shot.scroll) await frame.locator(shot.scroll).scrollIntoViewIfNeeded();
   if (shot.act) {
     await shot.act(frame);

@@ -61,6 +61,15 @@ export function formatDuration(ms: Maybe, digits = 3): string {
   return `${formatNumber(ms / length, digits)} ${unit}`;
 }
 
+/** A range in one unit, with as many decimals as it takes to tell its ends apart. */
+export function formatRange(startMs: number, endMs: number): string {
+  const [unit, size] = timeUnit(Math.max(Math.abs(endMs), Math.abs(startMs)));
+  const span = Math.max(endMs - startMs, 1e-9) / size;
+  const decimals = Math.min(12, Math.max(0, 4 - Math.ceil(Math.log10(span))));
+  const format = numberFormat({ maximumFractionDigits: decimals });
+  return `${format.format(startMs / size)}–${format.format(endMs / size)} ${unit}`;
+}
+
 /** Milliseconds as milliseconds, for columns of one unit. */
 export function formatMs(ms: Maybe): string {
   return known(ms) ? `${formatNumber(ms)} ms` : UNKNOWN;

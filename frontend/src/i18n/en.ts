@@ -76,6 +76,7 @@ export const en = {
   accounting_idle_gpu: "did nothing in this profile",
   accounting_compute: "On average the GPUs computed {share} of the window.",
   accounting_loss: "The largest other part: {what}, {share}.",
+  accounting_wait: "Waiting in collectives",
   accounting_table: "Numbers per GPU",
   show_all_gpus_one: "Show the GPU",
   show_all_gpus_other: "Show all {n} GPUs",

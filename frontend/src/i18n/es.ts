@@ -79,6 +79,7 @@ export const es: Record<keyof typeof en, string> = {
   accounting_idle_gpu: "no hizo nada en este perfil",
   accounting_compute: "De media, las GPU calcularon durante el {share} de la ventana.",
   accounting_loss: "La mayor parte restante: {what}, {share}.",
+  accounting_wait: "Espera en colectivas",
   accounting_table: "Cifras por GPU",
   show_all_gpus_one: "Mostrar la GPU",
   show_all_gpus_other: "Mostrar las {n} GPU",

@@ -12,7 +12,10 @@ const CATALOGUES: Record<Lang, Record<MessageKey, string>> = { en, es };
 export const isLang = (value: unknown): value is Lang => LANGS.includes(value as Lang);
 
 /** The given language, else the browser's first that there is a catalogue for, else English. */
-export function chooseLang(wanted: string | null, preferred: readonly string[] = navigator.languages ?? []): Lang {
+export function chooseLang(
+  wanted: string | null,
+  preferred: readonly string[] = globalThis.navigator?.languages ?? [],
+): Lang {
   if (isLang(wanted)) return wanted;
   for (const tag of preferred) {
     const language = tag.toLowerCase().split("-")[0];

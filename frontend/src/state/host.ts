@@ -7,7 +7,7 @@ import { effect, signal } from "@preact/signals";
 
 function reachableParent(): Window | null {
   try {
-    // Reading a property throws for a parent of another origin.
+    // Reading a property throws for a parent of another origin (and where there is no window at all).
     return window.parent !== window && window.parent.document ? window.parent : null;
   } catch {
     return null;
@@ -16,7 +16,7 @@ function reachableParent(): Window | null {
 
 const outer = reachableParent();
 /** The window whose address bar the user sees. */
-const addressWindow: Window = outer ?? window;
+const addressWindow = (): Window => outer ?? window;
 
 function ownFrame(): HTMLElement | null {
   try {
@@ -82,7 +82,7 @@ export function whenVisible(): Promise<void> {
 
 export function readHash(): string {
   try {
-    return addressWindow.location.hash;
+    return addressWindow().location.hash;
   } catch {
     return window.location.hash;
   }
@@ -91,7 +91,7 @@ export function readHash(): string {
 /** Puts a hash into the address bar without a history entry. */
 export function writeHash(hash: string): void {
   try {
-    addressWindow.history.replaceState(addressWindow.history.state, "", hash);
+    addressWindow().history.replaceState(addressWindow().history.state, "", hash);
   } catch {
     // Too many calls in a row (Firefox, Safari) or no access: the next change writes again.
   }
@@ -100,7 +100,7 @@ export function writeHash(hash: string): void {
 /** The address that brings somebody else to the given hash. */
 export function shareUrl(hash: string): string {
   try {
-    const { origin, pathname } = addressWindow.location;
+    const { origin, pathname } = addressWindow().location;
     return `${origin}${pathname}${hash}`;
   } catch {
     return window.location.href;
@@ -109,7 +109,7 @@ export function shareUrl(hash: string): string {
 
 export function onHashChange(listener: () => void): void {
   try {
-    addressWindow.addEventListener("hashchange", listener);
+    addressWindow().addEventListener("hashchange", listener);
   } catch {
     window.addEventListener("hashchange", listener);
   }

@@ -103,6 +103,7 @@ function Table({
   categories: string[];
   hosts: boolean;
 }) {
+  const waits = devices.some((device) => device.communication_wait_ms !== null);
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling region needs the keyboard
     <section class="table-scroll" tabIndex={0} aria-label={t("accounting_table")}>
@@ -118,6 +119,11 @@ function Table({
                 {tId("category", category)}
               </th>
             ))}
+            {waits ? (
+              <th scope="col" class="number">
+                {t("accounting_wait")}
+              </th>
+            ) : null}
             <th scope="col" class="number">
               {t("occupancy")}
             </th>
@@ -138,6 +144,7 @@ function Table({
                     </td>
                   );
                 })}
+                {waits ? <td class="number">{formatMs(device.communication_wait_ms)}</td> : null}
                 <td class="number">{formatPercent(device.occupancy)}</td>
               </tr>
             );

@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
 import type { Diagnosis, Evidence, Finding } from "../api/types";
-import { cleanText, formatInt, formatMs, formatNumber, formatPercent, fullText, shorten, timeUnit } from "../format";
+import { cleanText, formatInt, formatMs, formatPercent, formatRange, fullText, shorten } from "../format";
 import { plural, t, tId } from "../i18n";
 import { showEvidence } from "../state/store";
 import { openPage } from "./DocDialog";
@@ -10,14 +10,6 @@ import { ProfilerLink, ProfilerNote } from "./ProfilerLink";
 import { RichText } from "./RichText";
 
 const FEW_EVIDENCE = 5;
-
-/** A range in one unit, with as many digits as it takes to tell its ends apart. */
-export function formatRange(startMs: number, endMs: number): string {
-  const [unit, size] = timeUnit(Math.max(Math.abs(endMs), Math.abs(startMs)));
-  const span = Math.max(endMs - startMs, 1e-9);
-  const digits = Math.max(3, Math.ceil(Math.log10(Math.max(Math.abs(endMs), 1e-9) / span)) + 3);
-  return `${formatNumber(startMs / size, digits)}–${formatNumber(endMs / size, digits)} ${unit}`;
-}
 
 function EvidenceItem({ evidence, hosts }: { evidence: Evidence; hosts: boolean }) {
   const { gpu, host, start_ms, end_ms, step, thread, what } = evidence;

@@ -1,0 +1,220 @@
+import { describe, expect, it } from "vitest";
+import type { DeviceResult, Diagnosis, Finding, KernelRow, SessionInfo } from "../src/api/types";
+import { CATEGORIES, cssBackground, paintOf, WORK } from "../src/charts/palette";
+import { lang } from "../src/i18n";
+import { accountingSentence, partsOf, presentCategories } from "../src/views/Accounting";
+import { filterRows, rowsInView, sortRows } from "../src/views/Kernels";
+import { matchHost } from "../src/views/ProfilerLink";
+import { parseRichText } from "../src/views/RichText";
+import { filterSessions } from "../src/views/SessionPicker";
+import { verdictSentence } from "../src/views/Verdict";
+
+lang.value = "en";
+
+const kernel = (name: string, more: Partial<KernelRow> = {}): KernelRow => ({
+  device: 0,
+  name,
+  op: "",
+  calls: 1,
+  total_ms: 1,
+  mean_us: 1,
+  min_us: 1,
+  max_us: 1,
+  share: 0.1,
+  registers: null,
+  static_shared_bytes: null,
+  dynamic_shared_bytes: null,
+  grid: null,
+  block: null,
+  occupancy: null,
+  limiter: null,
+  waves: null,
+  family: "other",
+  ...more,
+});
+
+const device = (more: Partial<DeviceResult> = {}): DeviceResult => ({
+  host: "a",
+  id: 0,
+  rank: null,
+  name: null,
+  wall_ms: 100,
+  compute_ms: 60,
+  communication_ms: 10,
+  communication_wait_ms: null,
+  transfer_ms: 0,
+  idle_ms: 30,
+  idle_by_cause_ms: { input: 25, kernel_gap: 5 },
+  occupancy: null,
+  ...more,
+});
+
+const finding = (more: Partial<Finding> = {}): Finding => ({
+  kind: "input_bound",
+  severity: "critical",
+  gpus: [],
+  victims: [],
+  cause: null,
+  share: 0.25,
+  saving_ms_per_step: 5,
+  title: "The GPUs wait",
+  explanation: "",
+  advice: [],
+  docs: null,
+  evidence: [],
+  ...more,
+});
+
+const result = (more: Partial<Diagnosis> = {}): Diagnosis => ({
+  schema_version: 1,
+  verdict: "ok",
+  language: "en",
+  profile: { run: "", session: "", hosts: [], format: "xplane", window_ms: 100, recorded_ms: null, warnings: [] },
+  devices: [device()],
+  steps: { count: 4, source: "marked", median_ms: 25 },
+  findings: [],
+  ...more,
+});
+
+describe("the kernel table", () => {
+  const rows = [
+    kernel("b", { occupancy: 0.5, device: 1 }),
+    kernel("a"),
+    kernel("c", { occupancy: 0.1, op: "dense/MatMul" }),
+  ];
+  const names = (list: KernelRow[]) => list.map((row) => row.name).join("");
+
+  it("sorts both ways, unknown values last", () => {
+    expect(names(sortRows(rows, "name"))).toBe("abc");
+    expect(names(sortRows(rows, "-name"))).toBe("cba");
+    expect(names(sortRows(rows, "occupancy"))).toBe("cba");
+    expect(names(sortRows(rows, "-occupancy"))).toBe("bca");
+    expect(names(sortRows(rows, "-nonsense"))).toBe("bac");
+  });
+
+  it("filters by every word, in name or op, and by GPU", () => {
+    expect(names(filterRows(rows, "", null))).toBe("bac");
+    expect(names(filterRows(rows, "MATMUL dense", null))).toBe("c");
+    expect(names(filterRows(rows, "", 1))).toBe("b");
+    expect(names(filterRows(rows, "a", 1))).toBe("");
+  });
+
+  it("puts only the rows in view into the page", () => {
+    const [first, last] = rowsInView(32_000, 480, 5000);
+    expect(first).toBeLessThanOrEqual(1000);
+    expect(last).toBeGreaterThanOrEqual(1015);
+    expect(last - first).toBeLessThan(50);
+    expect(rowsInView(0, 480, 0)).toEqual([0, 0]);
+    expect(rowsInView(1e6, 480, 10)).toEqual([10, 10]);
+  });
+});
+
+describe("the accounting", () => {
+  it("fills the window", () => {
+    const parts = partsOf(device());
+    expect(parts.reduce((sum, part) => sum + part.ms, 0)).toBeCloseTo(100);
+    expect(parts.map((part) => part.category)).toEqual(["compute", "communication", "input", "kernel_gap"]);
+  });
+
+  it("shows idle time without a cause as such, and causes it does not know", () => {
+    const parts = partsOf(device({ idle_by_cause_ms: { brand_new: 20 } }));
+    expect(parts.find((part) => part.category === "no_evidence")?.ms).toBeCloseTo(10);
+    expect(presentCategories([device({ idle_by_cause_ms: { brand_new: 30 } })])).toContain("brand_new");
+  });
+
+  it("has nothing for a GPU without a window", () => {
+    expect(partsOf(device({ wall_ms: null }))).toEqual([]);
+    expect(accountingSentence([device({ wall_ms: 0 })])).toMatch(/No GPU/);
+  });
+
+  it("names the largest loss", () => {
+    expect(accountingSentence([device()])).toBe(
+      "On average the GPUs computed 60% of the window. The largest other part: idle: waiting for input, 25%.",
+    );
+  });
+});
+
+describe("the verdict", () => {
+  it("says that a healthy run is healthy", () => {
+    expect(verdictSentence(result())).toBe("No problem was found. The GPUs computed 60% of the window.");
+  });
+
+  it("names the worst of the verdict's own severity, and its cost", () => {
+    const findings = [
+      finding({ severity: "warning", title: "Small" }),
+      finding({ title: "Big", saving_ms_per_step: 7 }),
+    ];
+    expect(verdictSentence(result({ verdict: "critical", findings }))).toBe(
+      "1 critical problem and 1 warning. The largest: Big (7 ms per step). The GPUs computed 60% of the window.",
+    );
+  });
+
+  it("does without what is unknown", () => {
+    const unknown = finding({ saving_ms_per_step: null, share: null });
+    expect(verdictSentence(result({ verdict: "critical", findings: [unknown], devices: [] }))).toBe(
+      "1 critical problem. The largest: The GPUs wait.",
+    );
+    expect(verdictSentence(result({ verdict: "cannot_tell" }))).toMatch(/lacks/);
+  });
+});
+
+describe("advice", () => {
+  it("sets code apart and leaves markup as text", () => {
+    expect(parseRichText("Use `x` now:\n```python\na = `1`\n```\nor <b>not</b>")).toEqual([
+      { kind: "text", text: "Use " },
+      { kind: "code", text: "x" },
+      { kind: "text", text: " now:\n" },
+      { kind: "block", text: "a = `1`" },
+      { kind: "text", text: "\nor <b>not</b>" },
+    ]);
+  });
+
+  it("takes a fence that never closes, and lone backticks", () => {
+    expect(parseRichText("```\nx = 1")).toEqual([{ kind: "block", text: "x = 1" }]);
+    expect(parseRichText("a ` b")).toEqual([{ kind: "text", text: "a ` b" }]);
+    expect(parseRichText("")).toEqual([]);
+  });
+});
+
+describe("choosing", () => {
+  const session = (label: string): SessionInfo => ({
+    run: "",
+    session: label,
+    label,
+    hosts: ["node7"],
+    format: "xplane",
+    size_bytes: 1,
+    modified_unix_s: 1,
+    problem: null,
+  });
+
+  it("finds sessions by every word", () => {
+    const all = [session("train big"), session("train small")];
+    expect(filterSessions(all, "SMALL train").map((each) => each.label)).toEqual(["train small"]);
+    expect(filterSessions(all, "node7")).toHaveLength(2);
+    expect(filterSessions(all, " ")).toHaveLength(2);
+  });
+
+  it("links to a host of the Profiler only when it is surely the same", () => {
+    expect(matchHost(["a", "b"], "b")).toBe("b");
+    expect(matchHost(["a"], "other")).toBe("a");
+    expect(matchHost(["a", "b"], "other")).toBeNull();
+    expect(matchHost([], "a")).toBeNull();
+  });
+});
+
+describe("colours", () => {
+  it("tell work from waiting by texture too", () => {
+    for (const dark of [false, true]) {
+      const seen = new Set<string>();
+      for (const id of CATEGORIES) {
+        const paint = paintOf(id, dark);
+        expect(paint.color).toMatch(/^#[0-9a-f]{6}$/);
+        expect(seen.has(paint.color)).toBe(false);
+        seen.add(paint.color);
+        expect(paint.texture === "solid").toBe((WORK as readonly string[]).includes(id));
+        expect(cssBackground(id, dark)).toContain(paint.color);
+      }
+    }
+  });
+});
