@@ -73,10 +73,7 @@ class HostActivity:
         kind = by_name[inverse] if len(used) else np.zeros(0, np.uint8)
         # Markers of steps, whatever their name, enclose work and are none.
         kind = np.where(host.step_num >= 0, np.uint8(Kind.NEUTRAL), kind)
-        known = nearest_with((kind != Kind.NEUTRAL) & (kind != Kind.UNKNOWN_NAME), parent)
-        around = np.where(known >= 0, kind[np.maximum(known, 0)], Kind.HOST_OTHER)
-        inner = np.where((around == Kind.LAUNCH) | (around == Kind.WAIT), Kind.LAUNCH, Kind.HOST_OTHER)
-        self.kind: UInt8 = np.where(kind == Kind.UNKNOWN_NAME, inner, kind).astype(np.uint8)
+        self.kind: UInt8 = _in_context(kind, parent)
         self.meaning = nearest_with(kind != Kind.NEUTRAL, parent)
         blocking = np.array([is_blocking_input(n) for n in names], np.bool_)
         self.fetches = np.flatnonzero(blocking[inverse]) if len(used) else np.zeros(0, np.int64)
@@ -140,10 +137,28 @@ class HostActivity:
         return borders, kind, np.where(hit, -2, row)
 
 
+def _in_context(kind: UInt8, parent: Int64) -> UInt8:
+    """Kinds as the enclosers make them: a sleep inside a data loader is input, not the user's own work.
+
+    Whatever runs inside input, compilation or saving belongs to it, launches included. Names that no
+    table knows are launch work inside a framework call and waiting inside a synchronisation.
+    """
+    owner = nearest_with((kind == Kind.INPUT) | (kind == Kind.COMPILE) | (kind == Kind.CHECKPOINT), parent)
+    vague = (kind == Kind.UNKNOWN_NAME) | (kind == Kind.HOST_OTHER)
+    known = nearest_with(~vague & (kind != Kind.NEUTRAL), parent)
+    around = np.where(known >= 0, kind[np.maximum(known, 0)], Kind.HOST_OTHER)
+    called = (around == Kind.LAUNCH) | (around == Kind.WAIT)
+    found = np.where(vague & (around == Kind.SYNC), Kind.SYNC, kind)
+    found = np.where(found == Kind.UNKNOWN_NAME, np.where(called, Kind.LAUNCH, Kind.HOST_OTHER), found)
+    return np.where(owner >= 0, kind[np.maximum(owner, 0)], found).astype(np.uint8)
+
+
 def _innermost(picked: Int64, start: Int64, end: Int64, parent: Int64) -> tuple[Int64, Int64]:
     """Borders of a thread and the innermost event from each border on (-1: none)."""
     if not len(picked):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    if _overlaps_partly(start, end, parent[picked]):
+        return _innermost_by_stack(picked, start, end)
     time = np.concatenate((start, end))
     event = np.concatenate((picked, parent[picked]))
     # At one instant: ends before starts; of several ends the outermost last, of several starts
@@ -151,6 +166,38 @@ def _innermost(picked: Int64, start: Int64, end: Int64, parent: Int64) -> tuple[
     rank = np.concatenate((np.arange(len(picked)) + len(picked), np.arange(len(picked))[::-1]))
     order = np.lexsort((rank, time))
     time, event = time[order], event[order]
+    last = np.append(time[1:] != time[:-1], True)
+    return time[last], event[last]
+
+
+def _overlaps_partly(start: Int64, end: Int64, parent: Int64) -> bool:
+    """Whether two events of a thread overlap without one enclosing the other."""
+    order = np.argsort(parent, kind="stable")
+    siblings = parent[order][1:] == parent[order][:-1]
+    return bool((siblings & (start[order][1:] < end[order][:-1])).any())
+
+
+def _innermost_by_stack(picked: Int64, start: Int64, end: Int64) -> tuple[Int64, Int64]:
+    """`_innermost` for events that overlap partly: from each border on the running one that started last."""
+    borders: list[int] = []
+    events: list[int] = []
+    stack: list[tuple[int, int]] = []
+
+    def close(until: int) -> None:
+        while stack and stack[-1][0] <= until:
+            done = stack.pop()[0]
+            while stack and stack[-1][0] <= done:
+                stack.pop()
+            borders.append(done)
+            events.append(stack[-1][1] if stack else -1)
+
+    for row, begin, stop in zip(picked.tolist(), start.tolist(), end.tolist(), strict=True):
+        close(begin)
+        stack.append((stop, row))
+        borders.append(begin)
+        events.append(row)
+    close(int(end.max()))
+    time, event = np.array(borders, np.int64), np.array(events, np.int64)
     last = np.append(time[1:] != time[:-1], True)
     return time[last], event[last]
 

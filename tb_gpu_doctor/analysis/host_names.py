@@ -56,20 +56,24 @@ _TABLE: tuple[tuple[Kind, tuple[str, ...]], ...] = (
     # Compilation and tracing.
     (Kind.COMPILE, (
         r"(?i)graph_building", r"(?i)autotun", r"(?i)^xla_?compile", r"XlaCompil", r"CompileToExecutable",
-        r"PjRt\w*(?:Client|Compiler)?::Compile", r"GpuCompiler", r"Llvm\w*Compile", r"HloPass", r"RunBackend\b",
-        r"backend_compile", r"TraceToJaxpr", r"^tf\.function", r"^\$compiler\.py:",
-        r"^\$pxla\.py:\d+ .*(?:compile|lower)", r"^\$\S*jit\S*\.py:\d+ .*(?:trace_to|lower)",
+        r"PjRt\w*(?:Client|Compiler)?::Compile", r"GpuCompiler", r"Llvm\w*Compile", r"HloPass",
+        r"RunBackend\b", r"backend_compile", r"TraceToJaxpr", r"^tf\.function", r"^\$compiler\.py:",
+        r"^\$pxla\.py:\d+ .*(?:compile|lower)",
+        r"^\$partial_eval\.py:\d+ trace_to_jaxpr", r"^\$mlir\.py:\d+ .*lower",
+        r"^\$\S*jit\S*\.py:\d+ .*(?:trace_to|lower)",
     )),
     # Saving and summaries.
     (Kind.CHECKPOINT, (
-        r"(?i)checkpoint", r"^SaveV2", r":SaveV2$", r"MergeV2", r"(?i)orbax", r"ShardedFilename",
+        r"^\w*Checkpoint", r"^\$(?!ad_checkpoint)\S*checkpoint\S*\.py:", r"^SaveV2",
+        r"^\$\S+ (?:save_(?:weights|model|checkpoint)|write_checkpoint)\b", r"CheckpointManager",
+        r":SaveV2$", r"MergeV2", r"(?i)orbax", r"ShardedFilename",
         r":Write\w*Summary$", r"^Write\w*Summary", r"FlushSummary", r"SummaryWriter",
         r"^\$(?:saver|saving\w*|tensorboard_callback|event_file_writer)\.py:",
     )),
     # Waiting for the device.
     (Kind.SYNC, (
         r"^(?:cu|hip|cuda)\w*Synchronize", r"^(?:cu|hip|cuda)Memcpy(?:DtoH|HtoD|DtoD)?(?:_v\d)?$",
-        r"BlockHostUntil", r"BlockUntilReady", r"block_until_ready", r"AwaitReady",
+        r"BlockHostUntil", r"BlockUntilReady", r"block_until_ready", r"try_to_block", r"AwaitReady",
         r"TensorHandle::(?:CopyToDevice|Resolve|WaitReady)", r"TFE_TensorHandleResolve", r"::ToLiteral",
         r"CopyRawToHost", r"_single_device_array_to_np_array", r"^\$\S+\.py:\d+ (?:numpy|item)$",
     )),

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tb_gpu_doctor.traces.columns import HostEvents, Int64
+from tb_gpu_doctor.traces.columns import HostEvents, Int32, Int64
 from tb_gpu_doctor.traces.grouping import group
+
+# Real traces need about log2(events of a thread); crafted ones could need as many rounds as rows.
+_MAX_ROUNDS = 64
 
 
 def enclosing(events: HostEvents) -> Int64:
@@ -22,16 +25,32 @@ def enclosing(events: HostEvents) -> Int64:
         parent[0] = -1
         parent[1:][thread[1:] != thread[:-1]] = -1
     active = np.flatnonzero(parent >= 0)
-    while len(active):
+    for _ in range(_MAX_ROUNDS):
+        if not len(active):
+            return parent
         candidate = parent[active]
         short = end[candidate] < end[active]
         active, candidate = active[short], candidate[short]
-        if not len(active):
-            break
         # A candidate's own candidate may not be final; it still skips only rows that end too soon.
         parent[active] = parent[candidate]
         active = active[parent[active] >= 0]
-    return parent
+    return parent if not len(active) else _enclosing_by_stack(thread, end)
+
+
+def _enclosing_by_stack(thread: Int32, end: Int64) -> Int64:
+    """`enclosing` row by row: slower on real traces, but never worse than that."""
+    found: list[int] = []
+    stack: list[tuple[int, int]] = []
+    current = -1
+    for row, (mine, stop) in enumerate(zip(thread.tolist(), end.tolist(), strict=True)):
+        if mine != current:
+            stack.clear()
+            current = mine
+        while stack and stack[-1][0] < stop:
+            stack.pop()
+        found.append(stack[-1][1] if stack else -1)
+        stack.append((stop, row))
+    return np.array(found, np.int64)
 
 
 def nearest_with(mark: np.ndarray, parent: Int64) -> Int64:

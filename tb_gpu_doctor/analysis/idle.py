@@ -16,7 +16,7 @@ from tb_gpu_doctor.analysis import intervals
 from tb_gpu_doctor.analysis.callers import Causality
 from tb_gpu_doctor.analysis.host_activity import HOST_CAUSES, UNKNOWN, HostActivity
 from tb_gpu_doctor.analysis.host_tree import nearest_with
-from tb_gpu_doctor.analysis.results import Gaps, Window
+from tb_gpu_doctor.analysis.results import BoolArray, Gaps, Window
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.traces.columns import PS_PER_US, Int32, Int64, Trace
 from tb_gpu_doctor.traces.grouping import distinct
@@ -56,12 +56,14 @@ def find_gaps(trace: Trace, window: Window, launch: Int64, causes: Causality) ->
 
     Args: as for `steps.find_steps`.
     """
-    device, start, end, before, after = _complements(trace, window)
+    device, start, end, full_end, before, after = _complements(trace, window)
     if not len(start):
         return no_gaps()
     call = np.where(after >= 0, launch[np.maximum(after, 0)] if len(launch) else -1, -1)
     by_cause = np.zeros((len(start), len(Cause)), np.int64)
-    host_end, ready = _cut(trace, start, end, call)
+    inner = (call >= 0) & (before >= 0) & (launch[np.maximum(before, 0)] == call)
+    host_end, ready = _cut(trace, start, full_end, call, inner)
+    host_end, ready = np.minimum(host_end, end), np.minimum(ready, end)
     by_cause[:, Cause.LAUNCH] += ready - host_end
     _charge_device(trace, by_cause, ready, end, before, after, call)
     pieces = _pieces(trace, start, host_end, call, causes)
@@ -72,8 +74,8 @@ def find_gaps(trace: Trace, window: Window, launch: Int64, causes: Causality) ->
     return Gaps(device, start, end, before, after, call, by_cause, cause, evidence)
 
 
-def _complements(trace: Trace, window: Window) -> tuple[Int32, Int64, Int64, Int64, Int64]:
-    """(device, start, end, event before, event after) of every gap."""
+def _complements(trace: Trace, window: Window) -> tuple[Int32, Int64, Int64, Int64, Int64, Int64]:
+    """(device, start, end, end if the window did not cut it, event before, event after) of every gap."""
     events = trace.device_events
     parts = []
     for device in trace.devices:
@@ -83,30 +85,35 @@ def _complements(trace: Trace, window: Window) -> tuple[Int32, Int64, Int64, Int
         start, end = intervals.complement(intervals.union(begin, stop), window.start, window.end)
         before = np.full(len(start), -1, np.int64)
         after = np.full(len(start), -1, np.int64)
+        full = end.copy()
         if len(picked):
             # the event that ends the gap starts at its end; the one before it ended last
             at = np.searchsorted(begin, end, side="left")
             inside = np.minimum(at, len(picked) - 1)
-            hit = (at < len(picked)) & (begin[inside] == end)
+            hit = at < len(picked)  # behind the window's end it may start later than the gap ends here
             after[hit] = picked[inside[hit]]
+            full[hit] = begin[inside[hit]]
             reach = np.maximum.accumulate(stop)
             rising = np.concatenate(([True], stop[1:] > reach[:-1]))
             holder = np.maximum.accumulate(np.where(rising, np.arange(len(picked)), 0))
             at = np.searchsorted(begin, start, side="right") - 1
             hit = at >= 0
             before[hit] = picked[holder[at[hit]]]
-        parts.append((np.full(len(start), device.index, np.int32), start, end, before, after))
+        parts.append((np.full(len(start), device.index, np.int32), start, end, full, before, after))
     if not parts:
         none = np.zeros(0, np.int64)
-        return none.astype(np.int32), none, none, none, none
+        return none.astype(np.int32), none, none, none, none, none
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    return columns[0].astype(np.int32), columns[1], columns[2], columns[3], columns[4]
+    return columns[0].astype(np.int32), columns[1], columns[2], columns[3], columns[4], columns[5]
 
 
-def _cut(trace: Trace, start: Int64, end: Int64, call: Int64) -> tuple[Int64, Int64]:
-    """(end of the host's part, end of the launch's own latency) per gap; both ``start`` without a launch."""
+def _cut(trace: Trace, start: Int64, end: Int64, call: Int64, inner: BoolArray) -> tuple[Int64, Int64]:
+    """(end of the host's part, end of the launch's own latency) per gap; both ``start`` without a launch.
+
+    A gap inside one graph launch (``inner``) is never the host's: all of it was launched at once.
+    """
     host = trace.host_events
-    known = call >= 0
+    known = (call >= 0) & ~inner
     row = np.maximum(call, 0)
     if not known.any():
         return start, start

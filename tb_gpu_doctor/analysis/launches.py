@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tb_gpu_doctor.analysis.intervals import measure, union
 from tb_gpu_doctor.analysis.results import LaunchStats, Window
 from tb_gpu_doctor.traces.columns import PS_PER_MS, PS_PER_US, EventClass, Int64, Trace
 from tb_gpu_doctor.traces.grouping import distinct
@@ -33,9 +34,17 @@ def launch_of(trace: Trace) -> Int64:
     return found
 
 
+def _time_inside(trace: Trace, calls: Int64) -> int:
+    """Union of the calls' times per thread, summed: a driver call inside a runtime call counts once."""
+    host = trace.host_events
+    threads = host.thread[calls]
+    parts = (calls[threads == thread] for thread in distinct(threads).tolist())
+    return sum(measure(union(host.start[rows], host.end[rows])) for rows in parts)
+
+
 def launch_stats(trace: Trace, launch: Int64, window: Window) -> tuple[LaunchStats, ...]:
     """How the host launched, for each device with events."""
-    events, host = trace.device_events, trace.host_events
+    events = trace.device_events
     stats = []
     for device in trace.devices:
         rows = events.of_device(device.index)
@@ -49,7 +58,7 @@ def launch_stats(trace: Trace, launch: Int64, window: Window) -> tuple[LaunchSta
             LaunchStats(
                 device=device.index,
                 launches=len(calls),
-                host_time=int(host.duration[calls].sum()),
+                host_time=_time_inside(trace, calls),
                 short_kernels=int(np.count_nonzero(durations < SHORT_KERNEL)),
                 median_kernel=int(np.median(durations)) if len(durations) else 0,
             )

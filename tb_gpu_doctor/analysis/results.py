@@ -230,7 +230,7 @@ class LaunchStats:
         device: device index.
         launches: launch calls that led to events in the window.
         host_time: union of the time spent inside those calls, per launching thread, summed.
-        short_kernels: device events shorter than 10 us.
+        short_kernels: compute kernels shorter than 10 us.
         median_kernel: median duration of compute kernels.
     """
 

@@ -201,17 +201,16 @@ def _read_session(run: str, folder: str, problems: list[TraceError]) -> Session 
         problems.append(_folder_error(folder, error))
         return None
     files = [_profile_file(os.path.join(folder, name)) for name in names if name.endswith(XPLANE_SUFFIX)]
-    if not files:  # a session that only holds formats we cannot read is listed with its reason
-        for suffix, form in _UNREADABLE_SUFFIXES:
-            files = [
-                _profile_file(os.path.join(folder, n), suffix, form, Note(form, {"file": n}))
-                for n in names
-                if n.endswith(suffix)
-            ]
-            if files:
-                break
+    # A host that has only formats we cannot read is listed with the reason.
+    hosts = {file.host for file in files}
+    for suffix, form in _UNREADABLE_SUFFIXES:
+        for name in names:
+            if name.endswith(suffix) and name[: -len(suffix)] not in hosts:
+                hosts.add(name[: -len(suffix)])
+                files.append(_profile_file(os.path.join(folder, name), suffix, form, Note(form, {"file": name})))
     if not files:
         return None
+    files.sort(key=lambda file: file.host)
     return _session(run, os.path.basename(os.path.abspath(folder)), folder, files)
 
 

@@ -227,8 +227,8 @@ class _Builder:
         """Rows with plausible times among ``keep``, and their start and duration."""
         keep = keep & (plane.has_start != 0)
         if self.base_ns is None and keep.any():
-            first = int(plane.line_timestamp_ns[plane.line[np.argmax(keep)]])
-            self.base_ns = first if abs(first) > _NORMALISED_NS else 0
+            usual = int(np.median(plane.line_timestamp_ns[plane.line[keep]]))
+            self.base_ns = usual if abs(usual) > _NORMALISED_NS else 0
         # Python integers first: a hostile timestamp must not wrap around
         shifts = [int(stamp) - (self.base_ns or 0) for stamp in plane.line_timestamp_ns.tolist()]
         fits = np.array([abs(shift) <= _MAX_NS for shift in shifts], np.bool_)
