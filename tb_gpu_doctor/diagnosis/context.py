@@ -112,7 +112,8 @@ class Context:
 
     def step_durations(self) -> np.ndarray:
         """Wall times of all complete steps of all hosts."""
-        parts = [profile.analysis.steps.durations() for profile in self.profiles]
+        # Steps that only the host marked have no time on a GPU.
+        parts = [profile.analysis.steps.durations() for profile in self.profiles if profile.has_gpu_work]
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
     @cached_property

@@ -1,15 +1,19 @@
-"""Who is late again and again: a split of GPUs into late and early ones that noise cannot fake."""
+"""Who is late again and again: a split of GPUs into late and early ones that noise hardly ever fakes."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tb_gpu_doctor.diagnosis.chance import binomial_tail, student_tail
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 
 Float64 = NDArray[np.float64]
+# More units make the test no better, only slower.
+_MAX_TESTED = 1_000
 
 
 @dataclass(frozen=True)
@@ -37,9 +41,9 @@ def split_late(lateness: Float64, unit_length: float, limits: Thresholds) -> Spl
         unit_length: length of a typical unit; the threshold is a share of it.
         limits: thresholds.
 
-    A device is late when its median excess over the early ones reaches the threshold, when it
-    was late in most units, and when the excess stands out of its own scatter. The median
-    needs no model of the noise, and one bad step cannot move it.
+    A device is late when its median excess over the early ones reaches the threshold (one bad
+    step cannot move a median), when it was late in most units, and when chance is no
+    explanation: see `_chance`.
     """
     units, devices = lateness.shape
     if units < limits.imbalance_min_units or devices < 2 or unit_length <= 0:
@@ -51,19 +55,40 @@ def split_late(lateness: Float64, unit_length: float, limits: Thresholds) -> Spl
     reference = np.median(lateness[:, early], axis=1)
     late: list[int] = []
     persistences: list[float] = []
-    for device in candidates:
+    for device in candidates.tolist():
         excess = lateness[:, device] - reference
-        middle = float(np.median(excess))
         persistence = float(np.mean(excess >= limits.imbalance_warning / 2 * unit_length))
-        scatter = 1.4826 * float(np.median(np.abs(excess - middle))) / np.sqrt(units)
-        if middle < limits.imbalance_warning * unit_length or persistence < limits.imbalance_persistence:
+        if float(np.median(excess)) < limits.imbalance_warning * unit_length:
             continue
-        if middle < limits.imbalance_min_score * scatter:
+        if persistence < limits.imbalance_persistence:
             continue
-        late.append(int(device))
+        if _chance(lateness, device, excess, len(candidates)) > limits.imbalance_max_chance:
+            continue
+        late.append(device)
         persistences.append(persistence)
     if not late:
         return None
     late.sort()
     others = tuple(device for device in range(devices) if device not in late)
     return Split(tuple(late), others, lateness[:, late] - reference[:, None], float(np.mean(persistences)))
+
+
+def _chance(lateness: Float64, device: int, excess: Float64, late_count: int) -> float:
+    """The probability that one of the devices looks as late as this one by chance.
+
+    The smaller of two tests, each counted once per device since any could have stood out.
+    By rank: were all devices alike, each would be among the ``late_count`` latest of a unit
+    with the same probability. By size: were it not late on average, its mean excess would be
+    near 0 on the scale of its scatter. Ranks see through rare outliers but need many units;
+    sizes need few where the lateness is steady.
+    """
+    chosen = np.linspace(0, len(lateness) - 1, min(len(lateness), _MAX_TESTED)).astype(np.int64)
+    rows, sample = lateness[chosen], excess[chosen]
+    units, devices = rows.shape
+    later = np.count_nonzero(rows >= rows[:, [device]], axis=1)  # itself included: ties count against it
+    among_latest = int(np.count_nonzero(later <= late_count))
+    by_rank = binomial_tail(among_latest, units, late_count / devices)
+    scatter = float(np.std(sample, ddof=1)) / math.sqrt(units)
+    mean = float(np.mean(sample))
+    by_size = student_tail(mean / scatter if scatter > 0 else math.copysign(math.inf, mean), units - 1)
+    return min(1.0, devices * min(by_rank, by_size))

@@ -38,8 +38,8 @@ class Thresholds:
     # In how many of the steps the same GPUs must be late, and how many there must be.
     imbalance_persistence: float = 2 / 3
     imbalance_min_units: int = 3
-    # The median lateness over its own standard error: below it the lateness is noise.
-    imbalance_min_score: float = 3.0
+    # How likely noise alone may show as much lateness; above it nothing is said.
+    imbalance_max_chance: float = 0.01
 
     # GPUs without any work, of the profile's GPUs: a warning from one on.
     idle_gpus_critical: float = 0.40

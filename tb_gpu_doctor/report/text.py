@@ -108,7 +108,7 @@ class _Writer:
             words, code = _words_and_code(say(phrase, lang))
             yield from self.wrapped(Text(words), f"{indent}{number_}) ", indent + "   ")
             for line in code:
-                yield Text(f"{indent}     ").append(line, style="green")
+                yield Text(f"{indent}     ").append(line, style="green") if line else Text()
 
 
 def _title(key: str, lang: str) -> Text:

@@ -103,7 +103,9 @@ def _case(profile: HostProfile, limits: Thresholds) -> _Case | None:
             return None
         devices, lateness = compute
         rows, by_steps = None, True
-        exposed = {device: accounts[device].wall - accounts[device].busy for device in devices if device in accounts}
+        exposed = {
+            device: accounts[device].communication + accounts[device].idle for device in devices if device in accounts
+        }
     if len(exposed) < len(devices) or not len(lateness):
         return None
     window = analysis.window.length

@@ -1,0 +1,188 @@
+"""Late GPUs are found, whatever their number; noise, hidden waits and single accidents are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
+from tb_gpu_doctor.diagnosis.model import Finding
+from tb_gpu_doctor.diagnosis.stragglers import split_late
+from tb_gpu_doctor.diagnosis.thresholds import Thresholds
+from tests.diagnosis.build import MS, arrivals, profile
+
+T = Thresholds()
+
+
+def imbalance(*profiles: object) -> Finding | None:
+    found = [f for f in diagnose_profiles(profiles).findings if f.kind == "imbalance"]  # type: ignore[arg-type]
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+def with_late(late_ms: list[float], steps: int = 10, step_ms: float = 100, **options: object) -> Finding | None:
+    """GPUs that arrive ``late_ms`` behind the first in every step; the others wait in communication meanwhile."""
+    last = max(late_ms)
+    shares = [(last - late + 1) / step_ms for late in late_ms]
+    made = profile(
+        len(late_ms), steps=steps, step_ms=step_ms, communication=shares,
+        lateness=arrivals([late_ms] * steps, step_ms), **options,  # type: ignore[arg-type]
+    )  # fmt: skip
+    return imbalance(made)
+
+
+def test_one_late_gpu_of_four() -> None:
+    finding = with_late([0, 0, 30, 0])
+    assert finding is not None
+    assert [gpu.id for gpu in finding.gpus] == [2]
+    assert [gpu.id for gpu in finding.victims] == [0, 1, 3]
+    assert finding.share == pytest.approx(0.3)
+    assert finding.saving_ps_per_step == pytest.approx(30 * MS)
+    assert finding.severity == "critical" and finding.cause is None
+
+
+def test_half_of_the_gpus_late() -> None:
+    finding = with_late([0, 0, 0, 0, 25, 25, 25, 25])
+    assert finding is not None
+    assert [gpu.id for gpu in finding.gpus] == [4, 5, 6, 7]
+    assert finding.share == pytest.approx(0.25)
+
+
+def test_two_gpus() -> None:
+    finding = with_late([15, 0])
+    assert finding is not None and [gpu.id for gpu in finding.gpus] == [0]
+    assert finding.severity == "warning"
+
+
+@pytest.mark.parametrize(("late", "severity"), [(9.9, None), (10.1, "warning"), (19.9, "warning"), (20.1, "critical")])
+def test_it_speaks_from_its_thresholds_on(late: float, severity: str | None) -> None:
+    finding = with_late([0, 0, 0, late])
+    assert (finding.severity if finding else None) == severity
+
+
+def test_one_early_gpu_of_eight_is_no_loss_for_the_run() -> None:
+    assert with_late([30] * 7 + [0]) is None
+
+
+def test_most_gpus_late_counts_by_the_waiting_of_all() -> None:
+    # Five of eight late by 40 %: three wait, 15 % of all GPU time is lost.
+    finding = with_late([40] * 5 + [0] * 3)
+    assert finding is not None and len(finding.gpus) == 5
+
+
+def test_a_wait_that_compute_hides_costs_nothing() -> None:
+    late = arrivals([[0, 0, 0, 30]] * 10)
+    assert imbalance(profile(4, lateness=late, communication=0.02)) is None
+
+
+def test_the_loss_is_bounded_by_what_the_others_really_waited() -> None:
+    late = arrivals([[0, 0, 0, 60]] * 10)
+    finding = imbalance(profile(4, lateness=late, communication=[0.16, 0.16, 0.16, 0.01]))
+    assert finding is not None
+    assert finding.share == pytest.approx(0.15)
+    assert finding.saving_ps_per_step == pytest.approx(15 * MS)
+
+
+def test_two_steps_are_no_habit() -> None:
+    assert with_late([0, 0, 0, 30], steps=2) is None
+    assert with_late([0, 0, 0, 30], steps=3) is not None
+
+
+def test_one_accident_is_no_habit() -> None:
+    behind = [[0.0, 0, 0, 0]] * 9 + [[0.0, 0, 0, 400]]
+    assert imbalance(profile(4, lateness=arrivals(behind), communication=[0.4, 0.4, 0.4, 0.0])) is None
+
+
+def test_turns_taken_at_being_late_are_noise() -> None:
+    behind = [[30.0 if gpu == step % 4 else 0.0 for gpu in range(4)] for step in range(12)]
+    assert imbalance(profile(4, steps=12, lateness=arrivals(behind), communication=0.3)) is None
+
+
+def test_without_collectives_the_longer_compute_counts() -> None:
+    compute = [[60.0] * 10, [60.0] * 10, [90.0] * 10]
+    finding = imbalance(profile(3, compute_per_step=compute, communication=[0.35, 0.35, 0.05]))
+    assert finding is not None
+    assert [gpu.id for gpu in finding.gpus] == [2]
+    assert finding.share == pytest.approx(0.3)
+    assert "slower_kernels" in finding.explanation[-1].key
+
+
+def test_without_collectives_and_steps_nothing_is_said() -> None:
+    compute = [[60.0] * 10, [90.0] * 10]
+    assert imbalance(profile(2, compute_per_step=compute, communication=[0.35, 0.05], source="inferred")) is None
+
+
+def test_one_gpu_has_nobody_to_wait_for_it() -> None:
+    assert imbalance(profile(1)) is None
+
+
+@pytest.mark.parametrize(
+    ("compute", "kernels", "hint"),
+    [([50, 50, 80], [100, 100, 101], "slower_kernels"), ([50, 50, 80], [100, 100, 160], "more_kernels"),
+     ([50, 50, 51], [100, 100, 100], "starts_late")],
+)  # fmt: skip
+def test_the_facts_decide_what_to_try_first(compute: list[float], kernels: list[int], hint: str) -> None:
+    made = profile(
+        3, lateness=arrivals([[0, 0, 30]] * 10), communication=[0.31, 0.31, 0.01],
+        compute_per_step=[[value] * 10 for value in compute], kernel_counts=kernels,
+    )  # fmt: skip
+    finding = imbalance(made)
+    assert finding is not None
+    assert finding.explanation[-1].key == f"findings.imbalance.hints.{hint}"
+
+
+def test_each_host_is_judged_on_its_own_clock() -> None:
+    slow = profile(2, label="a", lateness=arrivals([[0, 30]] * 10), communication=[0.31, 0.01])
+    fine = profile(2, label="b", lateness=arrivals([[0, 0]] * 10), communication=0.01)
+    finding = imbalance(slow, fine)
+    assert finding is not None
+    assert [(gpu.host, gpu.id) for gpu in finding.gpus] == [("a", 1)]
+    assert [(gpu.host, gpu.id) for gpu in finding.victims] == [("a", 0)]
+
+
+def test_evidence_shows_who_waited_for_whom() -> None:
+    finding = with_late([0, 0, 30, 0])
+    assert finding is not None
+    item = finding.evidence[0]
+    assert (item.gpu, item.end - item.start) == (2, 30 * MS)
+    assert item.step is not None and 20 <= item.step < 30
+
+
+# -- the split itself ----------------------------------------------------------------------
+
+
+@given(
+    devices=st.integers(2, 16),
+    steps=st.integers(3, 40),
+    noise=st.floats(0.0, 4.0),
+    late=st.floats(15.0, 60.0),
+    data=st.data(),
+)
+def test_steady_lateness_is_found_through_small_noise(
+    devices: int, steps: int, noise: float, late: float, data: st.DataObject
+) -> None:
+    slow = data.draw(st.sets(st.integers(0, devices - 1), min_size=1, max_size=devices // 2))
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    behind = rng.uniform(0, noise, (steps, devices))
+    behind[:, sorted(slow)] += late
+    found = split_late(behind, 100.0, T)
+    assert found is not None
+    assert set(found.late) == slow
+    assert set(found.early) == set(range(devices)) - slow
+    assert np.median(found.excess) == pytest.approx(late, abs=noise + 1e-9)
+
+
+@pytest.mark.parametrize("devices", [2, 4, 8])
+@pytest.mark.parametrize("steps", [3, 10, 30])
+def test_noise_alone_hardly_ever_looks_like_a_habit(devices: int, steps: int) -> None:
+    """Arrivals that scatter by a fifth of the step (exponential, the same for all GPUs)."""
+    rng = np.random.default_rng(devices * 100 + steps)
+    wrong = 0
+    for _ in range(400):
+        behind = rng.exponential(20.0, (steps, devices))
+        behind -= behind.min(axis=1, keepdims=True)
+        wrong += split_late(behind, 100.0, T) is not None
+    print(devices, steps, wrong / 400)
+    assert wrong / 400 < 0.05

@@ -1,0 +1,115 @@
+"""The summary for a terminal: complete, plain when it must be, and safe against what profiles contain."""
+
+from __future__ import annotations
+
+import io
+import re
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
+from tb_gpu_doctor.diagnosis.model import Diagnosis
+from tb_gpu_doctor.report.text import _BAR_WIDTH, _cells, print_report
+from tb_gpu_doctor.report.words import error_sentence, note_sentence
+from tb_gpu_doctor.traces.errors import Note, TraceError
+from tests.diagnosis.build import kernel, profile
+from tests.report.test_json_report import FRAMEWORKS, SCENARIOS, report
+
+
+def printed(diagnosis: Diagnosis, lang: str = "en", width: int = 100, colour: bool = False) -> str:
+    out = io.StringIO()
+    console = Console(
+        file=out, width=width, force_terminal=colour, color_system="standard" if colour else None,
+        markup=False, highlight=False, emoji=False,
+    )  # fmt: skip
+    print_report(diagnosis, console, lang)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("lang", ["en", "es"])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_situation_can_be_printed(name: str, framework: str, lang: str) -> None:
+    made = report(name, framework)
+    output = printed(made, lang)
+    assert "\x1b" not in output
+    assert not [line for line in output.splitlines() if line != line.rstrip() and "█" not in line]
+    data = made.to_dict(lang)
+    words = " ".join(output.split())
+    for finding in data["findings"]:
+        assert " ".join(finding["title"].split()) in words
+        for advice in finding["advice"]:
+            for line in re.findall(r"```\w+\n(.*?)\n```", advice, re.DOTALL):
+                for code in line.splitlines():
+                    assert not code or f" {code}\n" in output, "code stays in one piece"
+
+
+def test_wrapping_keeps_the_width_for_words() -> None:
+    for line in printed(report("input"), width=60).splitlines():
+        assert len(line) <= 60 or "█" in line or line.startswith("        ") or "·" in line
+
+
+def test_colour_only_where_asked() -> None:
+    made = report("input")
+    coloured, plain = printed(made, colour=True), printed(made)
+    assert "\x1b[" in coloured
+    assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == plain
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("healthy", "HEALTHY"), ("input", "CRITICAL"), ("no_gpu", "CANNOT TELL"), ("underfilled", "WARNING")],
+)
+def test_the_verdict_is_at_the_top(name: str, word: str) -> None:
+    assert word in printed(report(name)).splitlines()[2]
+
+
+def test_an_unexplained_idle_time_is_said_in_the_summary() -> None:
+    head = printed(report("unexplained")).split("\n\n")[1]
+    assert "CANNOT TELL" in head and "70%" in head
+
+
+@pytest.mark.parametrize(
+    "evil", ["\x1b[31mred\x1b[0m", "a\rb", "[bold red]x[/]", "\x9b31m", "‮txt", "line\nbreak", "]8;;"]
+)
+def test_names_can_neither_steer_the_terminal_nor_be_markup(evil: str) -> None:
+    made = profile(
+        1, kernels=[kernel(evil, occupancy=0.1)], idle={Cause.INPUT: 0.4}, host_event=evil, thread=evil, label=evil,
+        errors=[evil], warnings=[evil],
+    )  # fmt: skip
+    diagnosis = diagnose_profiles(
+        [made], run=evil, session=evil, failures=[TraceError("truncated", evil, missing_bytes=1)]
+    )
+    for lang in ("en", "es"):
+        output = printed(diagnosis, lang)
+        bad = {c for c in output if unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp")} - {"\n"}
+        assert not bad
+        if evil.startswith("[bold"):
+            assert evil in output
+
+
+def test_a_name_of_100_kilobytes_does_not_fill_the_screen() -> None:
+    long = "k" * 100_000
+    made = profile(1, kernels=[kernel(long, occupancy=0.1)], idle={Cause.INPUT: 0.4}, host_event=long, thread=long)
+    assert len(printed(diagnose_profiles([made]))) < 10_000
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=4, max_size=4).filter(any))
+def test_bars_are_full_and_show_everything_present(values: list[int]) -> None:
+    cells = _cells(values, sum(values))
+    assert sum(cells) == _BAR_WIDTH
+    for value, cell in zip(values, cells, strict=True):
+        assert (cell > 0) == (value > 0)
+        assert cell == pytest.approx(value * _BAR_WIDTH / sum(values), abs=3.01)
+
+
+def test_errors_and_notes_without_a_text_still_say_what_they_know() -> None:
+    assert "brand_new" in error_sentence(TraceError("brand_new", "/a", plane=3), "en")
+    assert "plane=3" in error_sentence(TraceError("brand_new", "/a", plane=3), "es")
+    assert "/a" in error_sentence(TraceError("truncated", "/a"), "en"), "raised without what its text needs"
+    assert "brand_new" in note_sentence(Note("brand_new"), "en")
