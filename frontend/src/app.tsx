@@ -2,7 +2,7 @@ import { useEffect } from "preact/hooks";
 import { cleanText } from "./format";
 import { lang, t } from "./i18n";
 import { dark } from "./state/host";
-import { diagnosis, kernels, meta, refreshSessions, selected, selectedInfo, sessions } from "./state/store";
+import { diagnosis, eventLimit, kernels, meta, refreshSessions, selected, selectedInfo, sessions } from "./state/store";
 import { Accounting } from "./views/Accounting";
 import { DocDialog } from "./views/DocDialog";
 import { Empty, MissingSession, Problems } from "./views/Empty";
@@ -51,7 +51,7 @@ function TimelineSection() {
     <Section id="timeline" title={t("timeline_title")}>
       {status === "loading" && !data ? <Loading label={t("loading_timeline")} progress={progress} /> : null}
       {status === "failed" && error ? <Failed error={error} /> : null}
-      {data && profile ? <Timeline profile={profile} meta={data} /> : null}
+      {data && profile ? <Timeline profile={profile} meta={data} limit={eventLimit.value} /> : null}
     </Section>
   );
 }

@@ -41,6 +41,9 @@ export async function profilerHosts(
   return hosts.map((entry) => String((entry as { hostname?: unknown } | null)?.hostname ?? "")).filter(Boolean);
 }
 
+/** To the nanosecond, without the noise of sums. */
+const milliseconds = (ms: number): string => String(Math.round(ms * 1e6) / 1e6);
+
 /** The stock trace viewer, stand-alone, at an exact range of the profile's own milliseconds. */
 export function traceViewerUrl(
   profile: ProfileId,
@@ -56,8 +59,8 @@ export function traceViewerUrl(
     is_streaming: "true",
     is_oss: "true",
     trace_data_url: data.pathname + data.search,
-    view_start: String(startMs),
-    view_end: String(endMs),
+    view_start: milliseconds(startMs),
+    view_end: milliseconds(endMs),
   }).toString();
   return url.href;
 }

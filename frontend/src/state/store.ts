@@ -33,6 +33,12 @@ export const kernelFilter = signal("");
 export const kernelSort = signal("-total_ms");
 export const kernelDevice = signal<number | null>(null);
 
+/** Up to this many intervals a part of the timeline is drawn from intervals, beyond from bins. */
+export const EVENT_LIMIT = 200_000;
+const HIGHEST_EVENT_LIMIT = 2_000_000;
+/** Only the address (`p.gpu_doctor.intervals`) changes it, for measuring and for fast connections. */
+export const eventLimit = signal(EVENT_LIMIT);
+
 /** undefined: not asked yet; null: not installed. */
 export const profiler = signal<ProfilerInfo | null | undefined>(undefined);
 export const profilerHostList = signal<string[]>([]);
@@ -159,6 +165,7 @@ function currentUrlState(): UrlState {
   if (kernelFilter.value) state.kernel = kernelFilter.value;
   if (kernelSort.value !== "-total_ms") state.sort = kernelSort.value;
   if (kernelDevice.value !== null) state.gpu = String(kernelDevice.value);
+  if (eventLimit.value !== EVENT_LIMIT) state.intervals = String(eventLimit.value);
   if (lang.value !== chooseLang(null)) state.lang = lang.value;
   return state;
 }
@@ -179,6 +186,8 @@ function applyUrlState(state: UrlState): void {
     if (state.sort) kernelSort.value = state.sort;
     const gpu = Number(state.gpu);
     kernelDevice.value = state.gpu && Number.isInteger(gpu) && gpu >= 0 ? gpu : null;
+    const intervals = Number(state.intervals);
+    if (intervals > 0) eventLimit.value = Math.min(Math.round(intervals), HIGHEST_EVENT_LIMIT);
     if (isLang(state.lang)) lang.value = state.lang;
   });
 }

@@ -15,8 +15,6 @@ import {
 import { covers, length, type Range, widen } from "../charts/viewport";
 import { whenVisible } from "./host";
 
-/** Up to this many intervals a window is drawn from intervals, beyond from bins. */
-export const EVENT_LIMIT = 200_000;
 const DEBOUNCE_MS = 90;
 const EVENT_BLOCKS = 4;
 const BIN_BLOCKS = 6;
@@ -73,7 +71,7 @@ export class TimelineData {
   constructor(
     private readonly profile: ProfileId,
     readonly meta: TimelineMeta,
-    private readonly limit = EVENT_LIMIT,
+    private readonly limit: number,
   ) {
     this.extent = { start: meta.start_ps, end: Math.max(meta.end_ps, meta.start_ps + 1) };
     this.intervals = meta.lanes.reduce((sum, lane) => sum + lane.intervals, 0);

@@ -7,7 +7,7 @@ import { formatDuration, formatInt, formatRange, fullText, shorten } from "../fo
 import { plural, t } from "../i18n";
 import { dark } from "../state/host";
 import { highlight, timelineCalls } from "../state/store";
-import { EVENT_LIMIT, TimelineData } from "../state/timeline";
+import { TimelineData } from "../state/timeline";
 import { analysed, defaultView, extent, PS_PER_MS, SHORTEST_PS, setView, view } from "../state/timelineView";
 import { ProfilerLink } from "./ProfilerLink";
 import { Failed } from "./Section";
@@ -137,11 +137,11 @@ function summary(meta: TimelineMeta): string {
 interface TimelineProps {
   profile: ProfileId;
   meta: TimelineMeta;
-  limit?: number;
+  limit: number;
 }
 
 /** One lane a GPU over time: steps on top, work and gaps by cause below. */
-export function Timeline({ profile, meta, limit = EVENT_LIMIT }: TimelineProps) {
+export function Timeline({ profile, meta, limit }: TimelineProps) {
   const data = useMemo(() => new TimelineData(profile, meta, limit), [profile, meta, limit]);
   useEffect(() => () => data.close(), [data]);
   const root = useRef<HTMLDivElement>(null);
@@ -334,6 +334,7 @@ export function Timeline({ profile, meta, limit = EVENT_LIMIT }: TimelineProps) 
     };
     if (!tip.interval && !tip.moment && !tip.mixture.length) tip = null;
   }
+  const box = tip ? laneCanvas.current?.getBoundingClientRect() : null;
   const spoken = tip && cursor?.keyboard ? tipText(tip) : announced;
 
   if (!meta.lanes.length) return <p class="state">{t("timeline_none")}</p>;
@@ -394,11 +395,9 @@ export function Timeline({ profile, meta, limit = EVENT_LIMIT }: TimelineProps) 
           onBlur={() => setCursor(null)}
         >
           <canvas ref={laneCanvas} aria-hidden="true" style={{ width: `${width}px`, height: `${height}px` }} />
-          {tip && cursor ? (
-            <TimelineTip content={tip} x={cursor.x} y={Math.min(cursor.y + 16, height)} flip={cursor.x > width / 2} />
-          ) : null}
         </div>
       </div>
+      {tip && cursor && box ? <TimelineTip content={tip} x={box.left + cursor.x} y={box.top + cursor.y} /> : null}
       <p class="hidden" aria-live="polite">
         {spoken}
       </p>

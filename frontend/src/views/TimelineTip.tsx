@@ -16,6 +16,8 @@ export interface TipContent {
   moment: MomentDetails | null;
 }
 
+const GAP = 14;
+
 type Row = [label: string, value: string];
 
 /** The details as label and value, each once. */
@@ -63,15 +65,18 @@ export function tipText(content: TipContent): string {
   return [head, ...tipRows(content).map(([label, value]) => `${label}: ${value}`)].join("; ");
 }
 
-export function TimelineTip({ content, x, y, flip }: { content: TipContent; x: number; y: number; flip: boolean }) {
+/** Beside a point of the page (in the frame's own pixels), on the side that has room. */
+export function TimelineTip({ content, x, y }: { content: TipContent; x: number; y: number }) {
+  const left = x > window.innerWidth / 2;
+  const above = y > window.innerHeight * 0.6;
+  const style = {
+    ...(left ? { right: `${document.documentElement.clientWidth - x + GAP}px` } : { left: `${x + GAP}px` }),
+    ...(above ? { bottom: `${window.innerHeight - y + GAP}px` } : { top: `${y + GAP}px` }),
+  };
   const category = tipCategory(content);
   const name = title(content);
   return (
-    <div
-      class="tip"
-      aria-hidden="true"
-      style={{ top: `${y}px`, ...(flip ? { right: `calc(100% - ${x - 14}px)` } : { left: `${x + 14}px` }) }}
-    >
+    <div class="tip" aria-hidden="true" style={style}>
       <p class="tip-head">
         {category ? <Swatch category={category} /> : null}
         <strong>{category ? tId("category", category) : t("tip_at")}</strong>
