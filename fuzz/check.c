@@ -171,6 +171,6 @@ void check_plane(const uint8_t *data, size_t size)
     status = decode(data, size, ample, WIRE_COLUMNS, 1);
     core_allocations = SIZE_MAX;
     REQUIRE(status == WIRE_OK || status == WIRE_NO_MEMORY);
-    status = decode(data, size, size, WIRE_COLUMNS, 1);
+    status = decode(data, size, 8 * size, WIRE_COLUMNS, 1);
     REQUIRE(status == WIRE_OK || status == WIRE_TOO_MANY_EVENTS);
 }

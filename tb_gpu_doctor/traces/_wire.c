@@ -150,7 +150,7 @@ static void raise(wire_status status, const wire_plane *plane)
         arguments = Py_BuildValue("(sK)", "malformed", (unsigned long long)plane->error_offset);
         break;
     case WIRE_TOO_MANY_EVENTS:
-        arguments = Py_BuildValue("(sK)", "too_many_events", (unsigned long long)plane->event_count);
+        arguments = Py_BuildValue("(sK)", "too_many_events", (unsigned long long)plane->excess);
         break;
     default:
         if (!PyErr_Occurred())

@@ -21,6 +21,8 @@
 * Names are bytes, not checked for UTF-8. An event whose metadata id is not in the map has name -1.
   Only XEvent's own stats count, not those of its metadata.
 * Strings are interned: equal bytes have one id; ids are otherwise in no particular order.
+* Memory is capped at `memory_limit`: more than limit / `PART_BYTES` lines and plane stats together, or more
+  events than limit / (`BASE_ROW_BYTES` + the widths of the slots that the stat metadata name), are refused.
 * A slot whose stat names are not in the plane's stat metadata is None. A slot may be None as well
   when no event sets it (both decoders' callers treat None as a column of "not recorded").
 """
@@ -80,6 +82,8 @@ _FLOOR_BYTES = 64 << 20
 _GROWTH = 24
 # Bytes of one event row without its slots: line, name, offset, duration, has_start.
 BASE_ROW_BYTES = 4 + 4 + 8 + 8 + 1
+# Bytes that a line, or a stat of the plane itself, may take as columns and Python objects.
+PART_BYTES = 128
 
 
 @dataclass(frozen=True)

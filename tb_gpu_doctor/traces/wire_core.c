@@ -1,4 +1,4 @@
-/* See wire_core.h. Two passes: the first indexes the plane's metadata and counts, the second fills. */
+/* See wire_core.h. Metadata are indexed first, then events counted, then columns of the right size filled. */
 #include "wire_core.h"
 
 #include <stdbool.h>
@@ -379,6 +379,15 @@ static bool no_memory(decoder *d)
     return false;
 }
 
+static bool too_many(decoder *d, size_t count)
+{
+    if (d->status == WIRE_OK) {
+        d->status = WIRE_TOO_MANY_EVENTS;
+        d->plane->excess = count;
+    }
+    return false;
+}
+
 /* Both kinds of metadata have their name in field 2. Repeated values of one entry merge: the last name wins. */
 static bool read_metadata_name(decoder *d, wire_span value, wire_span *name)
 {
@@ -494,16 +503,17 @@ static bool index_plane_stat(decoder *d, wire_span body)
     return true;
 }
 
-/* First pass: everything but the events themselves; metadata stand behind the lines. */
+/* First pass: the metadata, and how many lines and stats there are; metadata stand behind the lines. */
 static bool index_plane(decoder *d, wire_span body)
 {
     cursor c = cursor_of(body);
+    const size_t most_parts = d->options->max_bytes / WIRE_PART_BYTES;
+    size_t parts = 0;
     while (c.at < c.end) {
         uint32_t tag = 0;
         uint64_t number = 0;
         wire_span span = {NULL, 0};
-        bool good = read_tag(&c, &tag);
-        if (!good)
+        if (!read_tag(&c, &tag))
             return malformed(d, &c);
         switch (tag) {
         case FIELD(1, VARINT):
@@ -516,28 +526,46 @@ static bool index_plane(decoder *d, wire_span body)
                 return malformed(d, &c);
             break;
         case FIELD(3, BYTES):
-        case FIELD(4, BYTES):
-        case FIELD(5, BYTES):
         case FIELD(6, BYTES):
             if (!read_span(&c, &span))
                 return malformed(d, &c);
-            if (tag == FIELD(3, BYTES)) {
-                d->plane->line_count++;
-                good = count_events(d, span);
-            } else if (tag == FIELD(4, BYTES)) {
-                good = read_map_entry(d, span, &d->event_metadata);
-            } else if (tag == FIELD(5, BYTES)) {
-                good = read_map_entry(d, span, &d->stat_metadata);
-            } else {
-                good = index_plane_stat(d, span);
-            }
-            if (!good)
+            if (++parts > most_parts)
+                return too_many(d, parts);
+            d->plane->line_count += tag == FIELD(3, BYTES);
+            break;
+        case FIELD(4, BYTES):
+        case FIELD(5, BYTES):
+            if (!read_span(&c, &span))
+                return malformed(d, &c);
+            if (!read_map_entry(d, span, tag == FIELD(4, BYTES) ? &d->event_metadata : &d->stat_metadata))
                 return false;
             break;
         default:
             if (!skip_field(&c, tag))
                 return malformed(d, &c);
         }
+    }
+    return true;
+}
+
+/* Second pass, over what the first found sound: reads the plane's stats and counts the events. */
+static bool index_parts(decoder *d, wire_span body)
+{
+    cursor c = cursor_of(body);
+    while (c.at < c.end) {
+        uint32_t tag = 0;
+        wire_span span;
+        if (!read_tag(&c, &tag))
+            return malformed(d, &c);
+        if (tag != FIELD(3, BYTES) && tag != FIELD(6, BYTES)) {
+            if (!skip_field(&c, tag))
+                return malformed(d, &c);
+            continue;
+        }
+        if (!read_span(&c, &span))
+            return malformed(d, &c);
+        if (!(tag == FIELD(3, BYTES) ? count_events(d, span) : index_plane_stat(d, span)))
+            return false;
     }
     return true;
 }
@@ -812,7 +840,7 @@ static bool decode_line(decoder *d, wire_span body, size_t line)
     return true;
 }
 
-/* Second pass: the lines and their events. */
+/* Third pass: the lines and their events. */
 static bool decode_lines(decoder *d, wire_span body)
 {
     cursor c = cursor_of(body);
@@ -857,13 +885,12 @@ static bool copy_strings(decoder *d)
 
 static bool decode(decoder *d, wire_span body)
 {
-    if (!index_plane(d, body))
+    if (!index_plane(d, body) || !index_parts(d, body))
         return false;
-    size_t row_bytes = match_slots(d);
-    if (d->plane->event_count > d->options->max_bytes / row_bytes || d->plane->line_count > INT32_MAX) {
-        d->status = WIRE_TOO_MANY_EVENTS;
-        return false;
-    }
+    if (d->plane->event_count > d->options->max_bytes / match_slots(d))
+        return too_many(d, d->plane->event_count);
+    if (d->plane->line_count > INT32_MAX) /* lines are numbered by 32 bits */
+        return too_many(d, d->plane->line_count);
     if (!index_small_keys(&d->event_metadata) || !index_small_keys(&d->stat_metadata))
         return no_memory(d);
     resolve_plane_stats(d);

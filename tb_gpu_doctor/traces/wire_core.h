@@ -11,6 +11,8 @@
 #include <stdint.h>
 
 #define WIRE_MAX_SLOTS 64
+/* Of max_bytes, what a line or a stat of the plane counts; wire.py's PART_BYTES. */
+#define WIRE_PART_BYTES 128
 
 typedef enum {
     WIRE_OK = 0,
@@ -87,13 +89,14 @@ typedef struct {
     size_t line_count;
     size_t event_count;
     size_t string_count;
+    size_t excess;       /* how many events, or lines and stats, were too many */
     size_t error_offset; /* where malformed data was noticed */
 } wire_plane;
 
 typedef struct {
     const wire_slot *slots;
     size_t slot_count; /* at most WIRE_MAX_SLOTS */
-    size_t max_bytes;  /* that the event columns may take */
+    size_t max_bytes;  /* that the event columns may take, and so may lines and stats */
     uint64_t seed[2];  /* secret and random: keys the hash tables */
     wire_allocate allocate;
     void *context;

@@ -18,7 +18,15 @@ from numpy.typing import NDArray
 from tb_gpu_doctor.traces.columns import Int64, StringTable
 from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.grouping import distinct
-from tb_gpu_doctor.traces.wire import BASE_ROW_BYTES, SLOT_DTYPES, SLOTS, RawPlane, SlotKind, memory_limit
+from tb_gpu_doctor.traces.wire import (
+    BASE_ROW_BYTES,
+    PART_BYTES,
+    SLOT_DTYPES,
+    SLOTS,
+    RawPlane,
+    SlotKind,
+    memory_limit,
+)
 from tb_gpu_doctor.traces.wire_plain import (
     BYTES,
     BYTES_VALUE,
@@ -31,6 +39,7 @@ from tb_gpu_doctor.traces.wire_plain import (
     LineTable,
     MalformedError,
     PlaneIndex,
+    TooManyPartsError,
     Value,
     fields,
     index_plane,
@@ -60,12 +69,14 @@ def decode_plane_numpy(data: bytes) -> RawPlane:
     """Decode one XPlane message; see `tb_gpu_doctor.traces.wire` for the contract.
 
     Raises:
-        TraceError: ``malformed`` (params: offset) or ``too_many_events`` (params: offset = rows).
+        TraceError: ``malformed`` (params: offset) or ``too_many_events`` (params: offset = how many).
     """
     try:
         return _Decoder(data).decode()
     except MalformedError as error:
         raise TraceError("malformed", offset=error.offset) from None
+    except TooManyPartsError as error:
+        raise TraceError("too_many_events", offset=error.count) from None
 
 
 class _Decoder:
@@ -75,7 +86,7 @@ class _Decoder:
 
     def decode(self) -> RawPlane:
         data = self.data
-        index = index_plane(data)
+        index = index_plane(data, memory_limit(len(data)) // PART_BYTES)
         plane_stats = [read_stat(data, start, end) for start, end in index.stats]
         starts, ends, lines = array("q"), array("q"), LineTable()
         for start, end in index.lines:

@@ -25,6 +25,13 @@ class MalformedError(Exception):
         self.offset = offset
 
 
+class TooManyPartsError(Exception):
+    """More lines and stats than a plane may have: ``count``."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+
 @dataclass
 class PlaneIndex:
     """Where things lie in a plane."""
@@ -95,8 +102,13 @@ def fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, int
             raise MalformedError(position)
 
 
-def index_plane(data: bytes) -> PlaneIndex:
-    """Find the parts of a plane and read its metadata maps."""
+def index_plane(data: bytes, most_parts: int) -> PlaneIndex:
+    """Find the parts of a plane and read its metadata maps.
+
+    Raises:
+        MalformedError: outside the lines and stats.
+        TooManyPartsError: more than ``most_parts`` lines and stats.
+    """
     index = PlaneIndex()
     for number, wire, start, value in fields(data, 0, len(data)):
         if number == 1 and wire == VARINT:
@@ -105,14 +117,14 @@ def index_plane(data: bytes) -> PlaneIndex:
             continue
         elif number == 2:
             index.name = data[start:value]
-        elif number == 3:
-            index.lines.append((start, value))
+        elif number in (3, 6):
+            (index.lines if number == 3 else index.stats).append((start, value))
+            if (count := len(index.lines) + len(index.stats)) > most_parts:
+                raise TooManyPartsError(count)
         elif number == 4:
             _read_metadata(data, start, value, index.event_names)
         elif number == 5:
             _read_metadata(data, start, value, index.stat_names)
-        elif number == 6:
-            index.stats.append((start, value))
     return index
 
 

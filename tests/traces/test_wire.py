@@ -251,13 +251,24 @@ def test_amplification_is_refused(built: ModuleType) -> None:
 
 def test_memory_cap_counts_the_slots_named(built: ModuleType) -> None:
     """The cap is rows times the bytes of a row, to the byte."""
-    data = one_event(b"")
-    row = wire.BASE_ROW_BYTES + 8 + 4 + 8
+    row = 20 * (wire.BASE_ROW_BYTES + 8 + 4 + 8)
+    data = bytes_field(3, bytes_field(4, b"") * 19) + one_event(b"")
     spec = tuple((name.encode(), int(kind)) for name, kind in SLOTS)
     assert built.decode_plane(data, spec, row)
     with pytest.raises(ValueError, match="too_many_events") as error:
         built.decode_plane(data, spec, row - 1)
-    assert error.value.args == ("too_many_events", 1)
+    assert error.value.args == ("too_many_events", 20)
+
+
+def test_memory_cap_counts_lines_and_stats(built: ModuleType) -> None:
+    data = bytes_field(3, b"") * 3 + bytes_field(6, b"") * 2
+    assert built.decode_plane(data, (), 5 * wire.PART_BYTES)
+    with pytest.raises(ValueError, match="too_many_events") as error:
+        built.decode_plane(data, (), 5 * wire.PART_BYTES - 1)
+    assert error.value.args == ("too_many_events", 5)
+    many = bytes_field(3, b"") * 1_000_000
+    for outcome in (outcome_compiled(built, many), outcome_numpy(many)):
+        assert outcome == "too_many_events"
 
 
 def test_many_metadata_and_strings(built: ModuleType) -> None:
