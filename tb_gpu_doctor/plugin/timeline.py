@@ -121,7 +121,6 @@ class Timeline:
     ) -> None:
         self._parts = [_slim(trace, analysis) for trace, analysis in zip(traces, analyses, strict=True)]
         self._windows = [analysis.window for analysis in analyses]
-        self._several_hosts = len(traces) > 1
         self._lanes: list[Lane] = []
         self._sources: list[_LaneSource] = []
         for index, (trace, analysis) in enumerate(zip(traces, analyses, strict=True)):
@@ -164,13 +163,12 @@ class Timeline:
 
     def _describe(self, index: int) -> dict[str, Any]:
         source = self._sources[index]
-        label = f"GPU {source.device.id}"
         return {
             "id": index,
             "kind": "gpu",
             "host": source.host,
             "gpu": source.device.id,
-            "label": f"{source.host} · {label}" if self._several_hosts else label,
+            "label": f"GPU {source.device.id}",
             "name": source.device.name,
             "hosts_file": source.hosts_file,
             "intervals": len(self._lanes[index]),

@@ -167,7 +167,7 @@ def test_two_hosts_give_lanes_that_name_them():
     analyses = [analysis_of(events, gaps_of([], [], [], []), 1) for _ in traces]
     timeline = Timeline(traces, analyses, ["a", "b"], ["a.file", "b.file"])
     lanes = timeline.meta()["lanes"]
-    assert [lane["label"] for lane in lanes] == ["a · GPU 0", "b · GPU 0"]
+    assert [(lane["host"], lane["label"]) for lane in lanes] == [("a", "GPU 0"), ("b", "GPU 0")]
     assert [lane["hosts_file"] for lane in lanes] == ["a.file", "b.file"]
     assert timeline.at(1, 7)["name"] == "k0"
 

@@ -1,0 +1,112 @@
+"""The tab where something is missing, broken, hostile, or behind a path prefix."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.visit import Visit, axe_violations, colours
+from tests.tensorboard_server import TensorBoard, tensorboard
+
+pytestmark = pytest.mark.browser
+Start = Callable[..., Visit]
+
+
+@pytest.fixture(scope="module")
+def broken_logdir(logdir: Path) -> Path:
+    """The demo with damaged profiles beside it, all older than the others."""
+    whole = next((logdir / "healthy").rglob("*.xplane.pb")).read_bytes()
+    for run, content in {
+        "truncated": whole[: len(whole) // 2],
+        "empty": b"",
+        "random": random.Random(1).randbytes(5_000),
+        "text": b"not a profile\n",
+        "<img src=x onerror=alert(1)>": whole[:1000],
+    }.items():
+        folder = logdir / run / "plugins" / "profile" / "2020_01_01_00_00_00"
+        folder.mkdir(parents=True)
+        (folder / "worker0.xplane.pb").write_bytes(content)
+    return logdir
+
+
+@pytest.fixture(scope="module")
+def prefixed(broken_logdir: Path) -> Iterator[TensorBoard]:
+    """TensorBoard as it runs behind a proxy, under a path."""
+    with tensorboard(f"--logdir={broken_logdir}", "--path_prefix=/team/x") as running:
+        yield running
+
+
+def expected_errors(there: Visit) -> list[str]:
+    """The console without the browser's own line about each 4xx answer."""
+    return [error for error in there.errors if "status of 422" not in error]
+
+
+@pytest.mark.parametrize("run", ["truncated", "empty", "random", "text"])
+def test_a_broken_profile_says_what_is_wrong(prefixed: TensorBoard, visit: Start, run: str):
+    there = visit(prefixed)
+    frame = there.open(run=run, session="2020_01_01_00_00_00")
+    alert = frame.get_by_role("alert").first
+    alert.wait_for()
+    assert "worker0.xplane.pb" in alert.inner_text()
+    assert frame.get_by_role("alert").count() == 1
+    assert frame.locator(".verdict").count() == 0
+    assert expected_errors(there) == [] and there.foreign == []
+
+
+def test_the_others_work_beside_broken_ones_and_under_a_prefix(prefixed: TensorBoard, visit: Start):
+    there = visit(prefixed)
+    frame = there.open_run("input_bound")
+    assert frame.locator("article.card h3").first.inner_text() == there.diagnosis("input_bound")["findings"][0]["title"]
+    assert colours(frame) > 3
+    link = frame.locator("#timeline a.action")
+    link.wait_for()
+    address = str(link.evaluate("link => link.href"))
+    assert address.startswith(f"{prefixed.url}data/plugin/profile/") and "%2Fteam%2Fx%2Fdata%2Fplugin" in address
+    assert there.page.request.get(address).status == 200
+    there.assert_clean()
+
+
+def test_markup_in_a_run_name_is_text(prefixed: TensorBoard, visit: Start):
+    there = visit(prefixed)
+    frame = there.open(run="<img src=x onerror=alert(1)>", session="2020_01_01_00_00_00")
+    frame.get_by_role("alert").first.wait_for()
+    assert frame.locator("img").count() == 0
+    assert "<img" in str(frame.get_by_role("combobox").first.input_value())
+    assert expected_errors(there) == []
+
+
+@pytest.mark.usefixtures("axe")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_on_an_error(prefixed: TensorBoard, visit: Start, scheme: str):
+    there = visit(prefixed, color_scheme=scheme)
+    frame = there.open(run="truncated", session="2020_01_01_00_00_00")
+    frame.get_by_role("alert").first.wait_for()
+    assert axe_violations(frame) == []
+
+
+def test_a_link_to_a_session_that_is_gone_shows_another_and_says_so(prefixed: TensorBoard, visit: Start):
+    there = visit(prefixed)
+    frame = there.open(run="gone", session="2019_01_01_00_00_00")
+    frame.wait_for_selector(".verdict")
+    assert "gone/2019_01_01_00_00_00" in frame.locator(".notice").first.inner_text()
+    there.assert_clean()
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TensorBoard]:
+    with tensorboard(f"--logdir={tmp_path_factory.mktemp('empty')}") as running:
+        yield running
+
+
+@pytest.mark.usefixtures("axe")
+def test_an_empty_logdir_says_what_was_searched_and_how_to_record(empty: TensorBoard, visit: Start):
+    there = visit(empty)
+    frame = there.open()
+    frame.wait_for_selector(".empty")
+    text = frame.locator(".empty").inner_text()
+    assert "plugins/profile/*/*.xplane.pb" in text and "jax.profiler.trace" in text
+    assert axe_violations(frame) == []
+    there.assert_clean()

@@ -1,0 +1,214 @@
+"""The tab on the demo runs, beside the stock Profiler in a real TensorBoard, in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.visit import Visit, axe_violations, colours, picture, plot, shown_ms
+from tests.tensorboard_server import TensorBoard, tensorboard
+
+pytestmark = pytest.mark.browser
+Start = Callable[..., Visit]
+
+EXPECTED = {
+    "input_bound": {"input_bound"},
+    "slow_gpu": {"imbalance"},
+    "launch_bound": {"launch_bound"},
+    "low_occupancy": {"low_occupancy", "underfilled_gpu"},
+}
+
+
+@pytest.fixture(scope="module")
+def server(logdir: Path) -> Iterator[TensorBoard]:
+    with tensorboard(f"--logdir={logdir}") as running:
+        yield running
+
+
+@pytest.mark.parametrize("run", EXPECTED)
+def test_each_sick_run_shows_what_is_wrong_with_it(server: TensorBoard, visit: Start, run: str):
+    there = visit(server)
+    frame = there.choose_run(run)
+    worst = there.diagnosis(run)["findings"][0]
+    assert worst["kind"] in EXPECTED[run]
+    card = frame.locator("article.card").first
+    assert card.locator("h3").inner_text() == worst["title"]
+    assert card.locator(".advice li").count() == len(worst["advice"]) > 0
+    assert worst["title"] in frame.locator(".verdict").inner_text()
+    assert frame.locator("#accounting").is_visible() and frame.locator("#kernels tbody th").count() > 0
+    assert colours(frame) > 3
+    there.assert_clean()
+
+
+def test_the_healthy_run_is_called_healthy(server: TensorBoard, visit: Start):
+    there = visit(server)
+    frame = there.open_run("healthy")
+    assert there.diagnosis("healthy")["verdict"] == "ok"
+    assert frame.locator(".verdict-ok h2").inner_text() == "This run is healthy"
+    assert frame.locator("article.card-critical, article.card-warning").count() == 0
+    there.assert_clean()
+
+
+def test_the_slow_gpu_is_named_and_its_victims_are_not_blamed(server: TensorBoard, visit: Start):
+    there = visit(server)
+    frame = there.open_run("slow_gpu")
+    worst = there.diagnosis("slow_gpu")["findings"][0]
+    assert len(worst["gpus"]) == 1
+    assert f"GPU {worst['gpus'][0]['id']}" in frame.locator("article.card").first.inner_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("run", ["input_bound", "healthy"])
+@pytest.mark.usefixtures("axe")
+def test_axe_finds_nothing(server: TensorBoard, visit: Start, run: str, scheme: str):
+    there = visit(server, color_scheme=scheme)
+    frame = there.open_run(run)
+    assert frame.evaluate("document.documentElement.dataset.theme") == scheme
+    frame.evaluate("for (const details of document.querySelectorAll('details')) details.open = true")
+    assert axe_violations(frame) == []
+    there.assert_clean()
+
+
+def test_the_timeline_obeys_the_keyboard(server: TensorBoard, visit: Start):
+    there = visit(server)
+    frame = there.open_run("input_bound")
+    whole, drawn = shown_ms(frame), picture(frame)
+    plot(frame).focus()
+    for _ in range(5):
+        there.page.keyboard.press("w")
+    frame.wait_for_function("() => parent.location.hash.includes('p.gpu_doctor.start_ms=')")
+    assert shown_ms(frame) == pytest.approx(whole * 0.7**5, rel=0.01)
+    assert picture(frame) != drawn
+    before = frame.locator(".readout").inner_text()
+    there.page.keyboard.press("d")
+    frame.wait_for_function("text => document.querySelector('.readout').innerText !== text", arg=before)
+    there.page.keyboard.press("s")
+    frame.wait_for_timeout(100)
+    assert shown_ms(frame) == pytest.approx(whole * 0.7**4, rel=0.01)
+    there.page.keyboard.press("0")
+    frame.wait_for_timeout(300)
+    assert shown_ms(frame) == pytest.approx(whole, rel=0.001)
+    there.assert_clean()
+
+
+def test_the_keyboard_reads_out_intervals(server: TensorBoard, visit: Start):
+    there = visit(server)
+    frame = there.open_run("input_bound")
+    plot(frame).focus()
+    there.page.keyboard.press("ArrowDown")
+    there.page.keyboard.press("ArrowDown")
+    there.page.keyboard.press(".")
+    frame.wait_for_function(
+        "() => [...document.querySelectorAll('[aria-live]')].some(e => e.innerText.startsWith('GPU 1,'))"
+    )
+    there.assert_clean()
+
+
+def test_ctrl_and_wheel_zoom_where_the_pointer_is_and_the_plain_wheel_scrolls(server: TensorBoard, visit: Start):
+    there = visit(server)
+    frame = there.open_run("input_bound")
+    plot(frame).scroll_into_view_if_needed()
+    plot(frame).hover()
+    whole = shown_ms(frame)
+    there.page.mouse.wheel(0, 100)
+    frame.wait_for_timeout(200)
+    assert shown_ms(frame) == whole
+    plot(frame).hover()
+    there.page.keyboard.down("Control")
+    there.page.mouse.wheel(0, -400)
+    there.page.keyboard.up("Control")
+    frame.wait_for_timeout(300)
+    assert shown_ms(frame) < whole * 0.7
+    there.assert_clean()
+
+
+def test_the_pointer_is_told_what_it_rests_on(server: TensorBoard, visit: Start):
+    there = visit(server)
+    frame = there.open_run("input_bound")
+    plot(frame).scroll_into_view_if_needed()
+    box = plot(frame).bounding_box()
+    assert box is not None
+    there.page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 12)
+    frame.wait_for_selector(".tip dd")
+    assert "GPU 0" in frame.locator(".tip").inner_text()
+    there.assert_clean()
+
+
+def test_a_shared_link_brings_others_to_the_same_view(server: TensorBoard, visit: Start):
+    mine = visit(server)
+    frame = mine.open_run("slow_gpu")
+    plot(frame).focus()
+    for _ in range(4):
+        mine.page.keyboard.press("w")
+    frame.wait_for_function("() => parent.location.hash.includes('p.gpu_doctor.start_ms=')")
+    frame.wait_for_timeout(400)
+    yours = visit(server)
+    yours.page.goto(mine.page.url)
+    element = yours.page.wait_for_selector("iframe[src*='gpu_doctor']", state="attached")
+    assert element is not None
+    other = element.content_frame()
+    assert other is not None
+    other.wait_for_selector("h1")
+    yours.wait_until_shown(other, "slow_gpu")
+    assert other.locator(".readout").inner_text() == frame.locator(".readout").inner_text()
+    yours.assert_clean()
+
+
+def test_evidence_leads_to_the_place_in_the_timeline(server: TensorBoard, visit: Start):
+    there = visit(server)
+    frame = there.open_run("input_bound")
+    whole = shown_ms(frame)
+    evidence = there.diagnosis("input_bound")["findings"][0]["evidence"][0]
+    frame.locator("article.card").first.locator(".evidence-actions button").first.click()
+    frame.wait_for_timeout(500)
+    # The interval itself in the middle, as much again on each side.
+    assert shown_ms(frame) == pytest.approx(3 * (evidence["end_ms"] - evidence["start_ms"]), rel=0.05)
+    assert shown_ms(frame) < whole
+    assert plot(frame).is_visible()
+    there.assert_clean()
+
+
+def test_the_stock_profiler_opens_at_the_range_shown(server: TensorBoard, visit: Start):
+    there = visit(server)
+    frame = there.open_run("input_bound")
+    link = frame.locator("#timeline a.action")
+    link.wait_for()
+    address = str(link.evaluate("link => link.href"))
+    assert address.startswith(f"{server.url}data/plugin/profile/trace_viewer_index.html?")
+    assert "view_start=" in address and "view_end=" in address and "input_bound" in address
+    assert there.page.request.get(address).status == 200
+    there.assert_clean()
+
+
+def test_the_kernel_table_sorts_and_filters(server: TensorBoard, visit: Start):
+    there = visit(server)
+    frame = there.open_run("low_occupancy")
+    rows = there.api("kernels", run="low_occupancy", session=there.session("low_occupancy"))["rows"]
+    names = frame.locator("#kernels tbody th")
+    assert names.first.get_attribute("title").splitlines()[0] == rows[0]["name"]
+    frame.locator("#kernels thead button", has_text="Calls").click()
+    frame.wait_for_selector("#kernels th[aria-sort=descending], #kernels th[aria-sort=ascending]")
+    filtered = rows[-1]["name"]
+    frame.get_by_label("Filter").first.fill(filtered)
+    frame.wait_for_function("name => document.querySelector('#kernels tbody th').title.startsWith(name)", arg=filtered)
+    there.assert_clean()
+
+
+def test_the_tab_speaks_spanish(server: TensorBoard, visit: Start):
+    there = visit(server, locale="es-MX")
+    frame = there.open(run="input_bound", session=there.session("input_bound"))
+    frame.wait_for_selector(".verdict")
+    spanish = there.diagnosis("input_bound", "es")["findings"][0]["title"]
+    assert frame.locator("article.card h3").first.inner_text() == spanish
+    assert frame.evaluate("document.documentElement.lang") == "es"
+    there.assert_clean()
+
+
+def test_documentation_opens_inside_the_tab(server: TensorBoard, visit: Start):
+    there = visit(server)
+    frame = there.open_run("input_bound")
+    frame.get_by_role("button", name="Learn more").first.click()
+    frame.wait_for_selector("dialog[open] h1, dialog[open] h2, [role=dialog] h1, [role=dialog] h2")
+    there.assert_clean()
