@@ -1,0 +1,67 @@
+"""The benchmarks' own machinery: a fresh process per measurement, tables, and sections that replace each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.cases import Measurement
+from benchmarks.generate import Shape, generate
+from benchmarks.run import Goal, Runs, Suite, put_section, ratio, run_case, table
+
+
+@pytest.fixture(scope="module")
+def small_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bench") / "small.xplane.pb"
+    generate(path, Shape(2000, 3000))
+    return path
+
+
+def test_every_case_of_ours_measures_the_whole_file(small_file: Path) -> None:
+    notes = {}
+    for case in ("read_only", "decode_numpy", "read_trace", "diagnose"):
+        outcome = run_case(case, small_file, 120)
+        assert isinstance(outcome, Measurement), outcome
+        assert outcome.seconds > 0 and outcome.peak_bytes > 10_000_000
+        notes[case] = outcome.note
+    assert notes["decode_numpy"] == "5,000 events"
+    assert notes["read_trace"] == "2,000 + 3,000 events"
+    assert [path.name for path in small_file.parent.iterdir()] == [small_file.name], "no leftovers"
+
+
+def test_a_case_that_fails_says_why(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.xplane.pb"
+    broken.write_bytes(b"no profile")
+    outcome = run_case("read_trace", broken, 120)
+    assert isinstance(outcome, str)
+    assert "not_xplane" in outcome
+
+
+def test_table_has_medians_ratios_and_goals() -> None:
+    goals = (Goal("diagnose", "seconds", 0.4), Goal("diagnose", "peak_bytes", 0.5))
+    suite = Suite("t", 10, 10, 3, ("diagnose", "kernel_stats"), goals)
+    mine = [Measurement(seconds, 1.0, 600_000_000, "ok") for seconds in (1.0, 9.0, 2.0)]
+    runs = {"diagnose": Runs(mine), "kernel_stats": Runs([Measurement(10.0, 4.0, 1_000_000_000, "5 kernels")])}
+    assert ratio(runs, "diagnose", "seconds") == pytest.approx(0.2)
+    text = table(suite, runs, 5_000_000)
+    assert "| whole diagnosis | 2.00 | 0.20 | 1.00 | 0.25 | 600 | 0.60 | ok |" in text
+    assert "time <= 0.4: 0.200: met" in text
+    assert "peak memory <= 0.5: 0.600: MISSED" in text
+
+
+def test_table_without_a_reference() -> None:
+    suite = Suite("t", 10, 10, 1, ("diagnose", "kernel_stats"), (Goal("diagnose", "seconds", 0.4),))
+    runs = {"diagnose": Runs([Measurement(1.0, 1.0, 1_000_000, "ok")]), "kernel_stats": Runs(failure="exit -6: abort")}
+    text = table(suite, runs, 5_000_000)
+    assert "| whole diagnosis | 1.00 | 1.00 | 1 | ok |" in text
+    assert "failed: exit -6: abort" in text
+    assert "not measured" in text
+
+
+def test_sections_replace_their_own_and_leave_others(tmp_path: Path) -> None:
+    path = tmp_path / "RESULTS.md"
+    put_section("A", "one", path)
+    put_section("B", "two", path)
+    put_section("A", "three", path)
+    assert path.read_text(encoding="utf-8") == "# Benchmarks\n\n## A\n\nthree\n\n## B\n\ntwo\n"
