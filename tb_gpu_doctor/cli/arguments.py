@@ -50,7 +50,9 @@ class Parser(argparse.ArgumentParser):
 def _formatter(lang: str) -> type[argparse.HelpFormatter]:
     class Formatter(argparse.RawDescriptionHelpFormatter):
         def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = None) -> None:
-            super().add_usage(usage, actions, groups, prefix or text("cli.headings.usage", lang) + " ")
+            super().add_usage(
+                usage, actions, groups, text("cli.headings.usage", lang) + " " if prefix is None else prefix
+            )
 
     return Formatter
 
@@ -60,10 +62,13 @@ def language_of(arguments: Sequence[str], environment: Mapping[str, str] = os.en
     for index, argument in enumerate(arguments):
         if argument == "--":
             break
+        wanted = None
         if argument.startswith("--lang="):
-            return pick_language(argument.partition("=")[2])
-        if argument == "--lang" and index + 1 < len(arguments):
-            return pick_language(arguments[index + 1])
+            wanted = argument.partition("=")[2]
+        elif argument == "--lang" and index + 1 < len(arguments):
+            wanted = arguments[index + 1]
+        if wanted in languages():
+            return wanted
     for variable in ("LC_ALL", "LC_MESSAGES", "LANG"):
         if environment.get(variable):
             return pick_language(environment[variable])

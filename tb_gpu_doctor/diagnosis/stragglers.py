@@ -91,4 +91,4 @@ def _chance(lateness: Float64, device: int, excess: Float64, late_count: int) ->
     scatter = float(np.std(sample, ddof=1)) / math.sqrt(units)
     mean = float(np.mean(sample))
     by_size = student_tail(mean / scatter if scatter > 0 else math.copysign(math.inf, mean), units - 1)
-    return min(1.0, devices * min(by_rank, by_size))
+    return float(min(1.0, devices * min(by_rank, by_size)))

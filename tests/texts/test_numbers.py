@@ -83,7 +83,8 @@ def test_size_and_listing() -> None:
 @pytest.mark.parametrize(
     ("ids", "total", "english", "spanish"),
     [([2], 4, "GPU 2", "GPU 2"), ([0, 1, 3], 8, "GPUs 0, 1 and 3", "GPU 0, 1 y 3"),
-     ([0, 1], 2, "both GPUs", "las dos GPU"), (list(range(8)), 8, "all 8 GPUs", "las 8 GPU"), ([0], 1, "GPU 0", "GPU 0")],
+     ([0, 1], 2, "both GPUs", "las dos GPU"),
+     (list(range(8)), 8, "all 8 GPUs", "las 8 GPU"), ([0], 1, "GPU 0", "GPU 0")],
 )  # fmt: skip
 def test_gpus(ids: list[int], total: int, english: str, spanish: str) -> None:
     names = GpuNames(tuple(GpuRef("h", i) for i in ids), total, False)
