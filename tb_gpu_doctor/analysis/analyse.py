@@ -11,6 +11,7 @@ from tb_gpu_doctor.analysis.kernels import kernel_table
 from tb_gpu_doctor.analysis.lateness import find_lateness
 from tb_gpu_doctor.analysis.launches import launch_of, launch_stats
 from tb_gpu_doctor.analysis.results import TraceAnalysis
+from tb_gpu_doctor.analysis.step_inference import infer_steps
 from tb_gpu_doctor.analysis.steps import find_steps, find_window
 from tb_gpu_doctor.traces.columns import Trace
 
@@ -31,6 +32,8 @@ def analyse(trace: Trace, progress: Callable[[float], None] | None = None) -> Tr
     launch = launch_of(trace)
     report(0.2)
     steps = find_steps(trace, launch, causes)
+    if steps.source == "none":
+        steps = infer_steps(trace) or steps
     window = find_window(trace, steps)
     report(0.4)
     if window is None:

@@ -14,8 +14,10 @@ import numpy as np
 
 from tb_gpu_doctor.analysis import intervals
 from tb_gpu_doctor.analysis.callers import Causality
+from tb_gpu_doctor.analysis.drained import charge_drained
 from tb_gpu_doctor.analysis.host_activity import HOST_CAUSES, UNKNOWN, HostActivity
 from tb_gpu_doctor.analysis.host_tree import nearest_with
+from tb_gpu_doctor.analysis.peers import charge_peers
 from tb_gpu_doctor.analysis.results import BoolArray, Gaps, Window
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.traces.columns import PS_PER_US, Int32, Int64, Trace
@@ -59,16 +61,24 @@ def find_gaps(trace: Trace, window: Window, launch: Int64, causes: Causality) ->
     device, start, end, full_end, before, after = _complements(trace, window)
     if not len(start):
         return no_gaps()
-    call = np.where(after >= 0, launch[np.maximum(after, 0)] if len(launch) else -1, -1)
+    if not len(launch):  # no device event at all: nothing says why
+        by_cause = np.zeros((len(start), len(Cause)), np.int64)
+        by_cause[:, Cause.NO_EVIDENCE] = end - start
+        none = np.full(len(start), -1, np.int64)
+        cause = np.full(len(start), Cause.NO_EVIDENCE, np.uint8)
+        return Gaps(device, start, end, before, after, none, by_cause, cause, none)
+    call = np.where(after >= 0, launch[np.maximum(after, 0)], -1)
     by_cause = np.zeros((len(start), len(Cause)), np.int64)
     inner = (call >= 0) & (before >= 0) & (launch[np.maximum(before, 0)] == call)
     host_end, ready = _cut(trace, start, full_end, call, inner)
     host_end, ready = np.minimum(host_end, end), np.minimum(ready, end)
     by_cause[:, Cause.LAUNCH] += ready - host_end
     _charge_device(trace, by_cause, ready, end, before, after, call)
+    charge_peers(trace, device, ready, end, by_cause)
     pieces = _pieces(trace, start, host_end, call, causes)
     activity = HostActivity(trace, causes.parent)
     _charge_host(activity, pieces, by_cause)
+    charge_drained(activity, pieces.gap, pieces.thread, start, by_cause)
     cause = by_cause.argmax(axis=1).astype(np.uint8)
     evidence = _evidence(activity, pieces, cause, end - start, call)
     return Gaps(device, start, end, before, after, call, by_cause, cause, evidence)

@@ -33,6 +33,7 @@ class Steps:
             compute or communication event of the step before it to the end of its own
             last one; -1 where the device did nothing in that step.
         event_step: index into the steps for each device event, -1 for none.
+        confidence: of inferred steps, share of the steps that look alike, 0..1; else None.
     """
 
     source: StepSource
@@ -43,6 +44,7 @@ class Steps:
     start: Int64
     end: Int64
     event_step: Int32
+    confidence: float | None = None
 
     @property
     def count(self) -> int:

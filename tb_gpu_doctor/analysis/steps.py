@@ -12,7 +12,8 @@ import numpy as np
 from tb_gpu_doctor.analysis.callers import Causality
 from tb_gpu_doctor.analysis.host_tree import nearest_with
 from tb_gpu_doctor.analysis.results import BoolArray, Steps, Window
-from tb_gpu_doctor.traces.columns import DeviceEvents, EventClass, Int32, Int64, Trace
+from tb_gpu_doctor.analysis.step_borders import step_borders
+from tb_gpu_doctor.traces.columns import Int32, Int64, Trace
 from tb_gpu_doctor.traces.grouping import distinct, group
 
 # Markers that carry a step number without the profiler's root flag.
@@ -68,7 +69,7 @@ def find_steps(trace: Trace, launch: Int64, causes: Causality) -> Steps:
     step_of_row[rows] = member
     event_step = _event_steps(trace, launch, causes, step_of_row, start, end)
     complete = _complete(trace, launch, event_step, start, end)
-    first, last = _borders(trace, event_step, start)
+    first, last = step_borders(trace, event_step, start)
     complete &= (last >= 0).any(axis=1)
     return Steps("marked", number, start, end, complete, first, last, event_step)
 
@@ -177,41 +178,6 @@ def _complete(trace: Trace, launch: Int64, event_step: Int32, start: Int64, end:
     total = np.bincount(at[inside], minlength=len(start))
     lost = np.bincount(at[inside & ~leads[calls]], minlength=len(start))
     return complete & (lost <= _CUT_SHARE * total)
-
-
-def _borders(trace: Trace, event_step: Int32, marker_start: Int64) -> tuple[Int64, Int64]:
-    """(start, end) of each step on each GPU, -1 where it did nothing; copies do not move borders."""
-    events = trace.device_events
-    shape = (len(marker_start), len(trace.devices))
-    work = events.klass <= EventClass.COMMUNICATION
-    last = np.full(shape, -1, np.int64)
-    begin = np.full(shape, np.iinfo(np.int64).max, np.int64)
-    mine = work & (event_step >= 0)
-    at = (event_step[mine], events.device[mine])
-    np.maximum.at(last, at, events.end[mine])
-    np.minimum.at(begin, at, events.start[mine])
-    first = np.full(shape, -1, np.int64)
-    stray = work & (event_step < 0)
-    for device in range(shape[1]):
-        border: int | None = None
-        for step in range(shape[0]):
-            if last[step, device] < 0:
-                continue
-            if border is None:
-                border = _first_border(events, stray, device, int(marker_start[step]), int(begin[step, device]))
-            first[step, device] = border
-            border = last[step, device] = max(int(last[step, device]), border)
-    return first, last
-
-
-def _first_border(events: DeviceEvents, stray: BoolArray, device: int, marker: int, begin: int) -> int:
-    """Where the first step starts: its marker, or the end of the last earlier event if that is later."""
-    rows = events.of_device(device)
-    earlier = stray[rows] & (events.start[rows] < begin)
-    border = marker
-    if earlier.any():
-        border = max(border, int(events.end[rows][earlier].max()))
-    return min(border, begin)
 
 
 def find_window(trace: Trace, steps: Steps) -> Window | None:
