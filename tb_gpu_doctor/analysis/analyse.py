@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tb_gpu_doctor.analysis.accounting import account, all_busy_sets, summarise
 from tb_gpu_doctor.analysis.callers import causality
+from tb_gpu_doctor.analysis.critical_path import step_costs
 from tb_gpu_doctor.analysis.idle import find_gaps, no_gaps
 from tb_gpu_doctor.analysis.kernels import kernel_table
 from tb_gpu_doctor.analysis.lateness import find_lateness
@@ -51,8 +52,17 @@ def analyse(trace: Trace, progress: Callable[[float], None] | None = None) -> Tr
     launches = launch_stats(trace, launch, window)
     report(1.0)
     return TraceAnalysis(
-        steps, window, recorded_span(trace), accounting, gaps, summaries, lateness, kernels, launches
-    )  # fmt: skip
+        steps=steps,
+        window=window,
+        recorded=recorded_span(trace),
+        accounting=accounting,
+        gaps=gaps,
+        summaries=summaries,
+        lateness=lateness,
+        kernels=kernels,
+        launches=launches,
+        step_costs=step_costs(steps, gaps, lateness) if steps.count else None,
+    )
 
 
 def recorded_span(trace: Trace) -> tuple[int, int] | None:

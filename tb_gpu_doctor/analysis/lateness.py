@@ -27,7 +27,7 @@ def find_lateness(trace: Trace, window: Window, steps: Steps) -> Lateness | None
     if len(devices) < 2 or not len(rows):
         return None
     groups: list[tuple[int, Int64]] = []
-    if steps.source == "marked":
+    if steps.count:
         step_of = steps.event_step[rows]
         groups = [(int(s), rows[step_of == s]) for s in distinct(step_of[step_of >= 0]) if steps.complete[s]]
     else:

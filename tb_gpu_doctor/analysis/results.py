@@ -166,6 +166,21 @@ class Lateness:
 
 
 @dataclass(frozen=True)
+class StepCosts:
+    """Per complete step and GPU, in picoseconds.
+
+    Attributes:
+        wall: length of the step on each GPU, shape (steps, devices), 0 where it did nothing.
+        wait: part of it spent in collectives before the last GPU had entered them.
+        idle: idle time by `Cause`, shape (steps, devices, causes).
+    """
+
+    wall: Int64
+    wait: Int64
+    idle: Int64
+
+
+@dataclass(frozen=True)
 class KernelRow:
     """One kernel on one GPU over the whole recording (communication kernels included).
 
@@ -261,3 +276,4 @@ class TraceAnalysis:
     lateness: Lateness | None
     kernels: KernelTable
     launches: tuple[LaunchStats, ...]
+    step_costs: StepCosts | None = None
