@@ -6,6 +6,7 @@ Nothing here shares code with the package beyond the trace model and the vocabul
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from statistics import median_low
 
 from tb_gpu_doctor.analysis.vocabulary import Category
@@ -34,7 +35,7 @@ def spans(trace: Trace, gpu: int, classes: Iterable[EventClass] = tuple(EventCla
 def borders(times: Iterable[int], low: int, high: int) -> list[Span]:
     """[low, high) cut at every one of the times."""
     cuts = sorted({low, high, *(t for t in times if low < t < high)})
-    return list(zip(cuts, cuts[1:], strict=False))
+    return list(pairwise(cuts))
 
 
 def accounting(trace: Trace, gpu: int, low: int, high: int) -> dict[Category, int]:
@@ -105,7 +106,7 @@ def nearest_with(mark: Sequence[bool], parent: Sequence[int]) -> list[int]:
 
 
 def producer_of(events: HostEvents) -> list[set[int]]:
-    """For each event the rows that may have caused it: of those that share (type, id) and started no later, the last."""
+    """For each event the rows that may have caused it: of those with its (type, id) the last to start before."""
     out = []
     for i in range(len(events)):
         key = (events.consumer_type[i], events.consumer_id[i])
@@ -152,7 +153,6 @@ def step_borders(trace: Trace, event_step: Sequence[int], marker_start: Sequence
     """Per GPU {step: (start, end)}, by the definition: from the end of the last compute or communication event of
     the step before to the end of its own last one; the first from its marker, or from the end of earlier work.
     """
-    events = trace.device_events
     out = []
     for gpu in range(len(trace.devices)):
         work = [
@@ -171,7 +171,6 @@ def step_borders(trace: Trace, event_step: Sequence[int], marker_start: Sequence
             steps[step] = (border, end)
             border = end
         out.append(steps)
-    assert len(events) >= 0
     return out
 
 

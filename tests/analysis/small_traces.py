@@ -124,7 +124,8 @@ def _columns(rows: list[dict[str, int]]) -> dict[str, list[int]]:
 # Names whose meaning is beyond doubt, by what they mean.
 INPUT, FETCH, LAUNCH, SYNC = "Iterator::Map", "IteratorGetNextOp::DoCompute", "cuLaunchKernel", "cuStreamSynchronize"
 COMPILE, CHECKPOINT, WAIT, NEUTRAL = "XlaCompile", "SaveV2", "FunctionRun", "ThreadpoolListener::Record"
-PLAIN_NAMES = (INPUT, FETCH, LAUNCH, SYNC, COMPILE, CHECKPOINT, WAIT, NEUTRAL)
+USER, MYSTERY = "$train.py:12 main", "algebraic-simplifier"
+PLAIN_NAMES = (INPUT, FETCH, LAUNCH, SYNC, COMPILE, CHECKPOINT, WAIT, NEUTRAL, USER, MYSTERY)
 THREADS = ("python", "tf_Compute/1", "Host Threads/7", "py_xla_execute/5")
 KERNELS = ("kernel", "ncclDevKernel_AllReduce", "ncclDevKernel_AllGather", "MemcpyH2D")
 
