@@ -13,6 +13,9 @@ import { Boundary, Failed, Loading, Section } from "./views/Section";
 import { Timeline } from "./views/Timeline";
 import { Verdict } from "./views/Verdict";
 
+/** Without a GPU the findings say all there is to say. */
+const noGpu = (): boolean => diagnosis.value.data?.devices.length === 0;
+
 /** The diagnosis and what it is made of. */
 function Report() {
   const { status, data, error, progress } = diagnosis.value;
@@ -29,9 +32,11 @@ function Report() {
           <Boundary>
             <Verdict result={data} />
           </Boundary>
-          <Section id="accounting" title={t("accounting_title")} lead={t("accounting_lead")}>
-            <Accounting result={data} />
-          </Section>
+          {data.devices.length ? (
+            <Section id="accounting" title={t("accounting_title")} lead={t("accounting_lead")}>
+              <Accounting result={data} />
+            </Section>
+          ) : null}
           <Section id="findings" title={t("findings_title")}>
             <Findings result={data} />
           </Section>
@@ -44,6 +49,7 @@ function Report() {
 function TimelineSection() {
   const { status, data, error, progress } = meta.value;
   const profile = selected.value;
+  if (noGpu() && !data?.lanes.length) return null;
   // The same failure as the diagnosis's is said once, up there.
   if (status === "idle" || (status === "failed" && !data && error?.message === diagnosis.value.error?.message))
     return null;
@@ -58,6 +64,7 @@ function TimelineSection() {
 
 function KernelSection() {
   const { status, data, error, progress } = kernels.value;
+  if (noGpu() && !data?.rows.length) return null;
   if (status === "idle" || (status === "failed" && !data && error?.message === diagnosis.value.error?.message))
     return null;
   return (

@@ -43,6 +43,7 @@ export const en = {
   thread_n: "thread {name}",
   window: "Window",
   window_of: "{window} of {recorded} recorded",
+  window_none: "{recorded} recorded, nothing to analyse",
   window_hint: "The stretch that all numbers are about: the complete steps of all GPUs.",
 
   gpu: "GPU",
@@ -72,7 +73,6 @@ export const en = {
   accounting_lead:
     "Each GPU's window by what filled it. Communication and transfer count where nothing computed meanwhile.",
   accounting_none: "No GPU was active in the window.",
-  accounting_no_gpu: "The profile holds no GPU.",
   accounting_idle_gpu: "did nothing in this profile",
   accounting_compute: "On average the GPUs computed {share} of the window.",
   accounting_loss: "The largest other part: {what}, {share}.",

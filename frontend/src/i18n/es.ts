@@ -46,6 +46,7 @@ export const es: Record<keyof typeof en, string> = {
   thread_n: "hilo {name}",
   window: "Ventana",
   window_of: "{window} de {recorded} grabados",
+  window_none: "{recorded} grabados, nada que analizar",
   window_hint: "El tramo al que se refieren todas las cifras: los pasos completos de todas las GPU.",
 
   gpu: "GPU",
@@ -75,7 +76,6 @@ export const es: Record<keyof typeof en, string> = {
   accounting_lead:
     "La ventana de cada GPU según lo que la llenó. La comunicación y la transferencia cuentan donde nada calculaba entretanto.",
   accounting_none: "Ninguna GPU estuvo activa en la ventana.",
-  accounting_no_gpu: "El perfil no contiene ninguna GPU.",
   accounting_idle_gpu: "no hizo nada en este perfil",
   accounting_compute: "De media, las GPU calcularon durante el {share} de la ventana.",
   accounting_loss: "La mayor parte restante: {what}, {share}.",

@@ -79,7 +79,7 @@ function Bar({ device, hosts }: { device: DeviceResult; hosts: boolean }) {
           {parts.map((part) => (
             <span
               key={part.category}
-              class="bar-part"
+              class={part.share >= 0.006 ? "bar-part bar-wide" : "bar-part"}
               title={`${tId("category", part.category)}: ${formatMs(part.ms)} · ${formatPercent(part.share)}`}
               style={{ flexGrow: part.share * 1000, background: cssBackground(part.category, dark.value) }}
             >
@@ -159,7 +159,6 @@ function Table({
 export function Accounting({ result }: { result: Diagnosis }) {
   const [all, setAll] = useState(false);
   const { devices } = result;
-  if (!devices.length) return <p class="state">{t("accounting_no_gpu")}</p>;
   const hosts = manyHosts(devices);
   const shown = all ? devices : devices.slice(0, FEW);
   const categories = presentCategories(devices);

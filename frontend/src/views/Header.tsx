@@ -71,12 +71,9 @@ function Facts() {
       : t("steps_none");
     facts.push([t("fact_steps"), count && source === "inferred" ? `${steps} · ${t("steps_inferred")}` : steps]);
     const { window_ms, recorded_ms } = result.profile;
-    const window = formatDuration(window_ms);
-    facts.push([
-      t("fact_window"),
-      recorded_ms === null ? window : t("window_of", { window, recorded: formatDuration(recorded_ms) }),
-      t("window_hint"),
-    ]);
+    const params = { window: formatDuration(window_ms), recorded: formatDuration(recorded_ms) };
+    const window = recorded_ms === null ? params.window : t(window_ms === null ? "window_none" : "window_of", params);
+    facts.push([t("fact_window"), window, t("window_hint")]);
   }
   return (
     <dl class="facts">

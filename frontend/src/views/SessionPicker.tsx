@@ -89,8 +89,9 @@ export function SessionPicker() {
           title={chosen ? fullText(chosen.label) : undefined}
           onMouseDown={show}
           onInput={(event) => {
+            // Closed, the field holds the chosen session's label: what is typed starts a search of its own.
+            setQuery(open ? event.currentTarget.value : ((event as InputEvent).data ?? event.currentTarget.value));
             setOpen(true);
-            setQuery(event.currentTarget.value);
             setActive(0);
           }}
           onKeyDown={onKeyDown}

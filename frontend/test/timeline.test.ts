@@ -1,0 +1,103 @@
+import { afterEach, describe, expect, it } from "vitest";
+// @ts-expect-error: plain JavaScript of the stand-in backend
+import * as synthetic from "../dev/synthetic.mjs";
+import type { TimelineMeta } from "../src/api/types";
+import type { Range } from "../src/charts/viewport";
+import { TimelineData } from "../src/state/timeline";
+import { serve } from "./server";
+
+const PROFILE = { run: "slow_gpu", session: "s" };
+const WIDTH = 300;
+
+let close: (() => Promise<void>) | null = null;
+let data: TimelineData | null = null;
+afterEach(async () => {
+  data?.close();
+  await close?.();
+});
+
+async function start(limit: number): Promise<{ data: TimelineData; meta: TimelineMeta; asked: string[] }> {
+  const scenario = synthetic.scenario(PROFILE.run);
+  const asked: string[] = [];
+  ({ close } = await serve((url, response) => {
+    const get = (key: string) => Number(url.searchParams.get(key));
+    const route = url.pathname.split("/").pop()!;
+    asked.push(route);
+    const body =
+      route === "bins"
+        ? synthetic.bins(scenario, get("start_ps"), get("end_ps"), get("width"))
+        : synthetic.events(scenario, get("start_ps"), get("end_ps"), get("limit"));
+    response.end(body);
+  }));
+  data = new TimelineData(PROFILE, scenario.meta, limit);
+  return { data, meta: scenario.meta, asked };
+}
+
+/** Looks and waits until nothing more is loaded. */
+async function look(timeline: TimelineData, view: Range): Promise<void> {
+  timeline.look(view, WIDTH);
+  let quiet = 0;
+  while (quiet < 8) {
+    await new Promise((resolve) => setTimeout(resolve, 25));
+    quiet = timeline.loading.peek() ? 0 : quiet + 1;
+  }
+}
+
+const sum = (values: Float32Array): number => values.reduce((a, b) => a + b, 0);
+
+describe("TimelineData", () => {
+  it("loads an overview, then all intervals of a small profile, and nothing more for closer looks", async () => {
+    const { data: timeline, meta, asked } = await start(200_000);
+    const all = { start: meta.start_ps, end: meta.end_ps };
+    await look(timeline, all);
+    expect(asked).toEqual(["bins", "events"]);
+    const closer = { start: meta.window!.start_ps + 3e9, end: meta.window!.start_ps + 5e9 };
+    await look(timeline, closer);
+    expect(asked).toHaveLength(2);
+    const found = timeline.intervalAt(closer, 0, closer.start);
+    expect(found && found.start <= closer.start && found.end > closer.start).toBe(true);
+    expect(timeline.intervalAt(closer, 0, meta.start_ps)).toBeNull();
+  });
+
+  it("draws the same from bins and from intervals", async () => {
+    const few = await start(0);
+    const view = { start: few.meta.window!.start_ps, end: few.meta.window!.end_ps };
+    await look(few.data, view);
+    expect(few.asked).toEqual(["bins"]);
+    expect(few.data.intervalAt(view, 0, view.start)).toBeUndefined();
+    // Coarse pixels: bins do not end where pixels do.
+    const width = 30;
+    const size = few.meta.categories.length * width;
+    const fromBins = new Float32Array(size);
+    expect(few.data.cover(2, view, width, fromBins)).toBe(true);
+    few.data.close();
+    await close?.();
+    const many = await start(200_000);
+    await look(many.data, view);
+    const fromEvents = new Float32Array(size);
+    expect(many.data.cover(2, view, width, fromEvents)).toBe(true);
+    for (let i = 0; i < size; i++) expect(Math.abs(fromBins[i] - fromEvents[i])).toBeLessThan(0.07);
+    expect(sum(fromEvents)).toBeCloseTo(width, 3);
+    expect(many.data.present()).toEqual(["compute", "communication", "transfer", "launch", "kernel_gap"]);
+  });
+
+  it("turns to bins when the server has more intervals than fit", async () => {
+    const { data: timeline, meta, asked } = await start(1000);
+    // Expected to fit by the average, but this stretch is denser: the recording ends idle.
+    const dense = { start: meta.window!.start_ps, end: meta.window!.start_ps + 52e9 };
+    await look(timeline, dense);
+    expect(asked[0]).toBe("bins");
+    expect(timeline.intervalAt(dense, 0, dense.start)).toBeUndefined();
+    const out = new Float32Array(meta.categories.length * WIDTH);
+    expect(timeline.cover(0, dense, WIDTH, out)).toBe(true);
+    expect(Math.abs(sum(out) / WIDTH - 1)).toBeLessThan(0.02);
+  });
+
+  it("says when loading fails", async () => {
+    const { data: timeline, meta } = await start(10);
+    await close?.();
+    timeline.look({ start: meta.start_ps, end: meta.end_ps }, WIDTH);
+    await expect.poll(() => timeline.error.peek()?.code).toBe("network");
+    expect(timeline.cover(0, { start: 0, end: 1 }, 1, new Float32Array(13))).toBe(false);
+  });
+});
