@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from simulator.engine import Process, Signal, Simulation, us
@@ -28,7 +28,10 @@ class Kernel:
         hlo_op: XLA's name (JAX dialect).
         copy: ``H2D`` or ``D2H``.
         call: the host API that launches it.
-        joins: waits for all collectives of its step that were launched before it.
+        joins: waits for all collectives and side streams of its step that were launched before it.
+        side: name of the side stream that it runs on; empty for the main one.
+        pinned: the host memory of a copy is page-locked.
+        blocking: the call returns when the work is done.
     """
 
     name: str
@@ -45,6 +48,9 @@ class Kernel:
     communication: bool = False
     call: str = "cuLaunchKernel"
     joins: bool = False
+    side: str = ""
+    pinned: bool = False
+    blocking: bool = False
 
     @property
     def category(self) -> str:
@@ -80,6 +86,7 @@ class Work:
         called: when the host entered the launch call; ready: when the GPU knew of it.
         dependencies_met: when the last event it waited for had passed (-1: none).
         step: index of the training step it belongs to.
+        graph: (id, node) of the CUDA graph that it was launched in.
     """
 
     kernel: Kernel
@@ -92,6 +99,7 @@ class Work:
     dependencies: Sequence[Work] = ()
     collective: Collective | None = None
     dependencies_met: int = -1
+    graph: tuple[int, int] | None = None
     start: int = -1
     end: int = -1
     done: Signal = field(default_factory=Signal)
@@ -136,13 +144,15 @@ class Stream:
                     work.dependencies_met = simulation.now
             if free_at > simulation.now:
                 yield free_at - simulation.now
+            yield from self.device.enter()
             work.start = simulation.now
             if work.collective is not None:
                 work.collective.arrive()
                 yield work.collective.done
             else:
-                yield self.device.duration(work.kernel)
+                yield self.device.duration(work.kernel, work.step)
             work.end = simulation.now
+            self.device.leave()
             self.unfinished -= 1
             simulation.fire(work.done)
             freed, self.freed = self.freed, Signal()
@@ -151,10 +161,21 @@ class Stream:
 
 
 class Device:
-    """One GPU; ``slowdown`` stretches its kernels (not its copies and collectives)."""
+    """One GPU.
+
+    ``slowdown`` stretches its kernels (not its copies and collectives), ``slow_steps`` those of some
+    steps; a ``serialized`` GPU runs one thing at a time, as under a profiler that asks for it.
+    """
 
     def __init__(
-        self, simulation: Simulation, index: int, gpu: Gpu, slowdown: float = 1.0, spread: float = 0.012
+        self,
+        simulation: Simulation,
+        index: int,
+        gpu: Gpu,
+        slowdown: float = 1.0,
+        spread: float = 0.012,
+        slow_steps: Mapping[int, float] | None = None,
+        serialized: bool = False,
     ) -> None:
         self.simulation = simulation
         self.index = index
@@ -162,15 +183,31 @@ class Device:
         self.slowdown = slowdown
         self.spread = spread
         self.streams: list[Stream] = []
+        self._slow_steps = dict(slow_steps or {})
+        self._serialized = serialized
+        self._running = False
+        self._left = Signal()
 
     def stream(self, line_id: int, kinds: str) -> Stream:
         """Opens a stream."""
         self.streams.append(Stream(self, line_id, kinds))
         return self.streams[-1]
 
-    def duration(self, kernel: Kernel) -> int:
+    def enter(self) -> Process:
+        """Waits until the GPU may start something more."""
+        while self._serialized and self._running:
+            yield self._left
+        self._running = True
+
+    def leave(self) -> None:
+        """Something has ended."""
+        self._running = False
+        left, self._left = self._left, Signal()
+        self.simulation.fire(left)
+
+    def duration(self, kernel: Kernel, step: int = -1) -> int:
         """How long this run of the kernel takes."""
-        factor = 1.0 if kernel.category == "transfer" else self.slowdown
+        factor = 1.0 if kernel.category == "transfer" else self.slowdown * self._slow_steps.get(step, 1.0)
         return max(us(0.9), self.simulation.jitter(us(kernel.micros * factor), self.spread))
 
     @property
@@ -202,5 +239,34 @@ def launch(
         ready = called + max(simulation.jitter(LAUNCH_LATENCY, 0.1), cost // 2)
         work = Work(kernel, stream, thread, correlation, called, ready, step, tuple(dependencies), collective)
         stream.enqueue(work)
+        yield from thread.spend(cost, "launch")
+        if kernel.blocking:
+            yield from thread.synchronize([work.done])
+    return work
+
+
+def launch_graph(
+    thread: HostThread,
+    stream: Stream,
+    kernels: Sequence[Kernel],
+    step: int,
+    cost_us: float,
+    graph: int,
+    stats: Stats,
+    dependencies: Sequence[Work] = (),
+) -> Generator[int | Signal, None, Work]:
+    """One call that launches all kernels of a CUDA graph, under one correlation id; returns the last."""
+    simulation = thread.simulation
+    while stream.unfinished >= QUEUE_DEPTH:
+        yield from thread.wait(stream.freed, "sync")
+    correlation, called = simulation.serial(), simulation.now
+    cost = simulation.jitter(us(cost_us), 0.12)
+    known = {"device_id": stream.device.index, "correlation_id": Unsigned(correlation), **stats}
+    with thread.span("cuGraphLaunch", known):
+        ready = called + max(simulation.jitter(LAUNCH_LATENCY, 0.1), cost // 2)
+        for node, kernel in enumerate(kernels):
+            waits = tuple(dependencies) if not node else ()
+            work = Work(kernel, stream, thread, correlation, called, ready, step, waits, graph=(graph, node))
+            stream.enqueue(work)
         yield from thread.spend(cost, "launch")
     return work

@@ -8,13 +8,32 @@ from dataclasses import dataclass
 from simulator.device import Device, Kernel, Work
 from simulator.engine import PS_PER_NS
 from simulator.hardware import Gpu, active_blocks, theoretical_occupancy
-from simulator.host import HostThread
-from simulator.xplane_writer import Line, Ref, Space, StatValue, Unsigned
+from simulator.host import HostEvent, HostThread
+from simulator.xplane_writer import Line, Plane, Ref, Space, StatValue, Unsigned
 
 HOST_LINES_NS = 138_006
 DEVICE_LINES_NS = 216_823
 
 WorkStats = Callable[[Work], dict[str, StatValue]]
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """How the profiler is set up.
+
+    Attributes:
+        markers: whether step markers are in the file.
+        driver_threads: calls of the driver are on lines of their own, ``Host Threads/<tid>``.
+        warnings: what the profiler complains of.
+        dropped: share of the device events that it lost, the last ones of each stream.
+        runs_on_ps: how long it goes on recording when the training has ended.
+    """
+
+    markers: bool = True
+    driver_threads: bool = False
+    warnings: tuple[str, ...] = ()
+    dropped: float = 0.0
+    runs_on_ps: int = 0
 
 
 @dataclass(frozen=True)
@@ -27,6 +46,7 @@ class Recording:
     hostname: str
     start_unix_ns: int
     length_ps: int
+    recorder: Recorder = Recorder()
 
 
 def kernel_details(kernel: Kernel, gpu: Gpu) -> str:
@@ -67,8 +87,10 @@ class _DeviceStats:
         return known
 
     def _copy(self, kernel: Kernel, device: int) -> dict[str, StatValue]:
-        source, target = ("pageable", "device") if kernel.copy == "H2D" else ("device", "pageable")
-        details = f"kind_src:{source} kind_dst:{target} size:{kernel.copy_bytes} dest:{device} async:1"
+        memory = "pinned" if kernel.pinned else "pageable"
+        source, target = (memory, "device") if kernel.copy == "H2D" else ("device", memory)
+        asynchronous = int(not kernel.blocking)
+        details = f"kind_src:{source} kind_dst:{target} size:{kernel.copy_bytes} dest:{device} async:{asynchronous}"
         return {"memcpy_details": details}
 
     def _kernel(self, kernel: Kernel) -> dict[str, StatValue]:
@@ -88,15 +110,22 @@ def write(
     framework_stats: WorkStats,
 ) -> Space:
     """The XSpace of a run; ``framework_stats`` gives the dialect's own stats of a device event."""
-    space = Space(hostnames=(recording.hostname,))
+    space = Space(hostnames=(recording.hostname,), warnings=recording.recorder.warnings)
     for device in devices:
-        _device_plane(space, device, framework_stats)
+        _device_plane(space, device, framework_stats, recording.recorder.dropped)
     host = space.plane("/host:CPU")
-    for thread in sorted(threads, key=lambda thread: thread.name):
-        line = host.line(thread.line_id, thread.name, HOST_LINES_NS, thread.name)
-        for event in sorted(thread.events, key=lambda event: (event.start, -event.end)):
-            if 0 <= event.end <= recording.length_ps:  # what is still open at the end is not recorded
-                _event(line, event.name, event.start, event.end, event.stats)
+    for number, thread in enumerate(sorted(threads, key=lambda thread: thread.name)):
+        # what is still open at the end is not recorded
+        events = [event for event in thread.events if 0 <= event.end <= recording.length_ps]
+        if not recording.recorder.markers:
+            events = [event for event in events if "step_num" not in event.stats]
+        calls: list[HostEvent] = []
+        if recording.recorder.driver_threads:
+            calls = [event for event in events if "correlation_id" in event.stats]
+            events = [event for event in events if "correlation_id" not in event.stats]
+        _host_line(host, thread.line_id, thread.name, events)
+        if calls:
+            _host_line(host, 1_083 + number, f"Host Threads/{1_083 + number}", calls)
     space.plane(
         "Task Environment",
         stats={
@@ -107,11 +136,17 @@ def write(
     return space
 
 
+def _host_line(host: Plane, line_id: int, name: str, events: Sequence[HostEvent]) -> None:
+    line = host.line(line_id, name, HOST_LINES_NS, name)
+    for event in sorted(events, key=lambda event: (event.start, -event.end)):
+        _event(line, event.name, event.start, event.end, event.stats)
+
+
 def _event(line: Line, name: str, start: int, end: int, stats: dict[str, StatValue]) -> None:
     line.event(name, start - line.timestamp_ns * PS_PER_NS, end - start, stats)
 
 
-def _device_plane(space: Space, device: Device, framework_stats: WorkStats) -> None:
+def _device_plane(space: Space, device: Device, framework_stats: WorkStats, dropped: float) -> None:
     gpu = device.gpu
     plane = space.plane(
         f"/device:GPU:{device.index}",
@@ -131,6 +166,7 @@ def _device_plane(space: Space, device: Device, framework_stats: WorkStats) -> N
     context = f"$${device.index + 1}"
     for stream in device.streams:
         finished = [work for work in stream.history if work.end >= 0]
+        finished = finished[: round(len(finished) * (1 - dropped))]
         if not finished:
             continue
         line = plane.line(stream.line_id, stream.name, DEVICE_LINES_NS)
@@ -141,4 +177,7 @@ def _device_plane(space: Space, device: Device, framework_stats: WorkStats) -> N
                 **kernel_stats.of(work.kernel, device.index),
                 **framework_stats(work),
             }
+            if work.graph is not None:
+                graph, node = work.graph
+                stats |= {"cuda_graph_id": Unsigned(graph), "cuda_graph_node_id": Unsigned(node)}
             _event(line, work.kernel.name, work.start, work.end, stats)

@@ -6,14 +6,14 @@ truth: for every stretch of a thread's time either a cause, or the signal it wai
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Generator, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
-from simulator.engine import Process, Queue, Signal, Simulation, ms
+from simulator.engine import Process, Queue, Signal, Simulation, ms, us
 from simulator.xplane_writer import Stats, StatValue
 
 T = TypeVar("T")
@@ -73,6 +73,36 @@ class HostThread:
         yield signal
         self.ledger.append(Segment(start, self.simulation.now, cause, signal))
 
+    def synchronize(self, signals: Sequence[Signal], latency_us: float = 4.0) -> Process:
+        """Waits for the device: until all signals have fired, and a little longer to hear of it."""
+        start = self.simulation.now
+        for signal in signals:
+            if signal.fired_at is None:
+                yield signal
+        yield us(latency_us)
+        last = max(signals, key=lambda signal: signal.fired_at or 0)
+        self.ledger.append(Segment(start, self.simulation.now, "sync", last))
+
+    def drained_at(self, start: int, end: int, depth: int = 0) -> int | None:
+        """When in [start, end) a synchronisation ended that had waited for the device's last work.
+
+        ``start`` is when the device ran out of work. The threads that this one waited for count too.
+        """
+        first = bisect_left(self.ledger, start, key=lambda segment: segment.end)
+        for segment in islice(self.ledger, first, None):
+            if segment.start >= end:
+                return None
+            signal = segment.signal
+            if signal is None or signal.fired_at is None or signal.fired_at < start:
+                continue
+            if segment.cause == "sync":
+                return segment.end
+            if segment.cause is None and isinstance(signal.by, HostThread) and signal.by is not self and depth < 8:
+                found = signal.by.drained_at(max(segment.start, start), min(segment.end, end), depth + 1)
+                if found is not None:
+                    return found
+        return None
+
     def put(self, queue: Queue[T], item: T, cause: str | None = None) -> Process:
         """Puts into a bounded queue, waiting while it is full."""
         while queue.full:
@@ -118,6 +148,7 @@ class Interruption:
         events: names of the nested events that a profiler records of it, outermost first.
         millis: how long it takes.
         cause: the idle cause that it is charged to.
+        inside: it happens inside the step's marker and function call, as tracing does.
     """
 
     step: int
@@ -125,11 +156,16 @@ class Interruption:
     millis: float
     cause: str
     every: int = 0
+    inside: bool = False
+
+    def is_due(self, step: int) -> bool:
+        """Whether it delays the given step."""
+        late = step - self.step
+        return late >= 0 and not (late % self.every if self.every else late)
 
     def before(self, step: int, thread: HostThread) -> Process:
         """Runs on the thread in front of the given step, if it is due."""
-        late = step - self.step
-        if late < 0 or (late % self.every if self.every else late):
+        if not self.is_due(step):
             return
         with ExitStack() as spans:
             for name in self.events:

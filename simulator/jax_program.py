@@ -6,14 +6,17 @@ step's kernels, often after the marker has ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from simulator.device import Collective, Device, Kernel, Stream, Work, launch
 from simulator.engine import Process, Queue, Signal, Simulation, us
 from simulator.host import HostThread, Interruption
+from simulator.items import HostWork, StepSync
+from simulator.launcher import Launching, StepLauncher
 from simulator.models import AllReduce, Item
+from simulator.tf_input import InputPipeline, InputSpec
 from simulator.truth import Marker
 from simulator.xplane_writer import Ref, Stats, StatValue, Unsigned
 
@@ -36,6 +39,12 @@ class JaxRun:
         thunk_us, launch_us: host time of one thunk around its launch, and of the launch call.
         python_us: Python's own time in a step.
         interruptions: what else Python does between steps.
+        plan_of: kernels of one step by GPU, where they differ.
+        blocking_copy: the input is copied by a call that returns when it is there.
+        sync: what Python looks at after each step.
+        loader: how Python makes the next batch; ``tf_data`` where it asks tf.data for it instead.
+        late_host: by GPU, what the thread that runs its executable does first.
+        copy_factor: by GPU, how much longer its input's copy takes.
     """
 
     steps: int
@@ -47,6 +56,17 @@ class JaxRun:
     python_us: float = 350.0
     first_step_number: int = 100
     interruptions: tuple[Interruption, ...] = ()
+    plan_of: Callable[[int], Iterable[Item]] | None = None
+    blocking_copy: bool = False
+    sync: StepSync | None = None
+    loader: HostWork | None = None
+    tf_data: InputSpec | None = None
+    late_host: Mapping[int, HostWork] = field(default_factory=dict)
+    copy_factor: Mapping[int, float] = field(default_factory=dict)
+
+    def items(self, device: int) -> Iterable[Item]:
+        """Kernels of one step on one GPU."""
+        return self.plan() if self.plan_of is None else self.plan_of(device)
 
 
 @dataclass
@@ -74,8 +94,11 @@ class JaxProgram:
         self._copies = [device.stream(13 + 8 * device.index, "MemcpyH2D") for device in devices]
         self._compute = [device.stream(14 + 8 * device.index, "Compute") for device in devices]
         self._nccl = [device.stream(17 + 8 * device.index, "Compute") for device in devices]
+        self._downloads = [device.stream(18 + 8 * device.index, "MemcpyD2H") for device in devices]
+        self._sides = [self._side_streams(device) for device in devices]
         self._inboxes: list[Queue[_Execution]] = [Queue(simulation, run.steps) for _ in devices]
         self._python = self._thread("python", numbered=False)
+        self._tf_data = InputPipeline(simulation, run.tf_data, 1, self._thread) if run.tf_data else None
         for device in devices:
             simulation.spawn(self._execute(device))
         simulation.spawn(self._training())
@@ -89,8 +112,11 @@ class JaxProgram:
         thread, simulation, run = self._python, self._simulation, self._run
         yield from thread.spend(us(1_800), "host_other")
         for step in range(run.steps):
+            inside = [item for item in run.interruptions if item.inside and item.is_due(step)]
             for interruption in run.interruptions:
-                yield from interruption.before(step, thread)
+                if not interruption.inside:
+                    yield from interruption.before(step, thread)
+            yield from self._next_batch(thread)
             if step >= run.ahead:
                 with thread.span("$api.py:2839 block_until_ready"):
                     for device in self._devices:
@@ -101,14 +127,16 @@ class JaxProgram:
                 spans.enter_context(thread.span("train", {"step_num": number, "_r": 1}))
                 yield from thread.spend(us(5), "launch")
                 spans.enter_context(thread.span("PjitFunction(train_step)"))
+                for interruption in inside:
+                    yield from interruption.before(step, thread)
                 yield from thread.spend(simulation.jitter(us(run.python_us * 0.6), 0.1), "launch")
                 with thread.span("ParseArguments"):
                     yield from thread.spend(us(6), "launch")
                 with thread.span("shard_args"):
                     batches = []
-                    for copies in self._copies:
+                    for device in self._devices:
                         with thread.span("DevicePut"):
-                            batches.append((yield from self._put_batch(thread, copies, step)))
+                            batches.append((yield from self._put_batch(thread, device.index, step)))
                 producer = simulation.serial() << 8
                 with thread.span(f"{_EXECUTABLE}::Execute", {"_pt": PJRT, "_p": Unsigned(producer)}):
                     yield from thread.spend(us(14), "launch")
@@ -117,13 +145,54 @@ class JaxProgram:
                         inbox.put(_Execution(step, producer, batch), thread)
                 yield from thread.spend(us(run.python_us * 0.4), "launch")
             self.markers.append(Marker(number, start, simulation.now))
+            if run.sync is not None and run.sync.is_due(step):
+                yield from self._look(thread, run.sync, step)
         for device in self._devices:
             yield from thread.wait(self._finished[device.index, run.steps - 1], "sync")
         yield from thread.spend(us(1_200), "host_other")
 
-    def _put_batch(self, thread: HostThread, stream: Stream, step: int) -> Generator[int | Signal, None, Work]:
-        size = self._run.copy_bytes
-        copy = Kernel("MemcpyH2D", size / COPY_BYTES_PER_US, copy="H2D", copy_bytes=size, call="cuMemcpyHtoDAsync_v2")
+    def _side_streams(self, device: Device) -> dict[str, Stream]:
+        names = {item.side for item in self._run.items(device.index) if isinstance(item, Kernel)} - {""}
+        first = 200 + 8 * device.index
+        return {name: device.stream(first + i, "Compute") for i, name in enumerate(sorted(names))}
+
+    def _next_batch(self, thread: HostThread) -> Process:
+        if self._run.loader is not None:
+            yield from self._run.loader.run(thread)
+        if self._tf_data is not None:
+            with (
+                thread.span("$dataset_ops.py:4786 __next__"),
+                thread.span("EagerLocalExecute: IteratorGetNext"),
+                thread.span("IteratorGetNextOp::DoCompute"),
+                thread.span("Iterator::Root"),
+                thread.span("Iterator::Root::Prefetch"),
+            ):
+                yield from self._tf_data.next_element(thread, self._tf_data.shards[0])
+
+    def _look(self, thread: HostThread, sync: StepSync, step: int) -> Process:
+        """Python waits for the step's end, then for a copy of its result from each GPU."""
+        yield from StepSync(sync.events).run(thread, [self._finished[d.index, step] for d in self._devices])
+        if not sync.copy_bytes:
+            return
+        call = sync.call or "cuMemcpyDtoH_v2"
+        copy = Kernel("MemcpyD2H", sync.micros, copy="D2H", copy_bytes=sync.copy_bytes, call=call, blocking=True)
+        with ExitStack() as spans:
+            for name in sync.events:
+                spans.enter_context(thread.span(name))
+            for stream in self._downloads:
+                yield from launch(thread, stream, copy, step, 6.0, {"context_id": _context(stream)})
+
+    def _put_batch(self, thread: HostThread, device: int, step: int) -> Launching:
+        run, size = self._run, self._run.copy_bytes
+        copy = Kernel(
+            "MemcpyH2D",
+            size / COPY_BYTES_PER_US * run.copy_factor.get(device, 1.0),
+            copy="H2D",
+            copy_bytes=size,
+            call="cuMemcpyHtoD_v2" if run.blocking_copy else "cuMemcpyHtoDAsync_v2",
+            blocking=run.blocking_copy,
+        )
+        stream = (self._compute if run.blocking_copy else self._copies)[device]
         return (yield from launch(thread, stream, copy, step, 6.0, {"context_id": _context(stream)}))
 
     def _execute(self, device: Device) -> Process:
@@ -135,6 +204,8 @@ class JaxProgram:
             with ExitStack() as spans:
                 spans.enter_context(thread.span(f"{_EXECUTABLE}::ExecuteHelper"))
                 yield from thread.spend(us(9), "launch")
+                if device.index in self._run.late_host:
+                    yield from self._run.late_host[device.index].run(thread)
                 known: Stats = {"_ct": PJRT, "_c": Unsigned(execution.producer)}
                 spans.enter_context(thread.span(f"{_EXECUTABLE}::EnqueueExecution", known))
                 for name, time in (("ComputeSemaphoreAcquire", 1), ("Build buffer allocations", 18)):
@@ -151,17 +222,24 @@ class JaxProgram:
             self._simulation.spawn(_relay(self._simulation, last.done, finished))
 
     def _thunks(self, thread: HostThread, device: int, execution: _Execution) -> Process:
-        compute, step = self._compute[device], execution.step
-        last = execution.batch
-        collectives: list[Work] = []
-        for item in self._run.plan():
-            if isinstance(item, AllReduce):
-                shared = self._collective(step, len(collectives), item)
-                work = yield from self._thunk(thread, self._nccl[device], item.kernel, step, [last], shared)
-                collectives.append(work)
-                continue
-            waits_for = [last] if last.kernel.copy else collectives if item.joins else []
-            last = yield from self._thunk(thread, compute, item, step, waits_for)
+        step = execution.step
+        streams = {
+            "compute": self._compute[device],
+            "communication": self._nccl[device],
+            "H2D": self._copies[device],
+            "D2H": self._downloads[device],
+            **self._sides[device],
+        }
+
+        def one(stream: Stream, kernel: Kernel, waits: Sequence[Work], shared: Collective | None) -> Launching:
+            return self._thunk(thread, stream, kernel, step, waits, shared)
+
+        def collective(index: int, item: AllReduce) -> Collective:
+            return self._collective(step, index, item)
+
+        graph_stats: Stats = {"context_id": _context(self._compute[device]), "hlo_module": Ref(MODULE)}
+        launcher = StepLauncher(thread, streams, step, one, collective, graph_stats)
+        yield from launcher.run(self._run.items(device), execution.batch)
 
     def _thunk(
         self,
@@ -171,7 +249,7 @@ class JaxProgram:
         step: int,
         waits_for: Sequence[Work],
         collective: Collective | None = None,
-    ) -> Generator[int | Signal, None, Work]:
+    ) -> Launching:
         around = self._simulation.jitter(us(self._run.thunk_us), 0.2)
         with thread.span(kernel.hlo_op):
             yield from thread.spend(us(around * 0.7 / 1e6), "launch")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from simulator import jax_program, tf_program
 from simulator.device import Device
 from simulator.engine import Simulation, ms
-from simulator.export import Recording, WorkStats, write
+from simulator.export import Recorder, Recording, WorkStats, write
 from simulator.hardware import A100, H100, Gpu
 from simulator.host import HostThread
 from simulator.jax_models import tiny_ops, transformer, unfit_kernels
@@ -48,10 +48,13 @@ def finish(
     markers: list[Marker],
     faults: tuple[Fault, ...],
     framework_stats: WorkStats,
+    recorder: Recorder | None = None,
 ) -> SimulatedRun:
     """File and truth of a simulation that has run to its end."""
-    end = max(markers[-1].end, *(work.end for device in devices for work in device.work)) + MARGIN
-    recording = Recording("gpu-node-0", start_unix_ns, end)
+    recorder = recorder or Recorder()
+    work_ends = [work.end for device in devices for work in device.work]
+    end = max(markers[-1].end, *work_ends) + MARGIN + recorder.runs_on_ps
+    recording = Recording("gpu-node-0", start_unix_ns, end, recorder)
     space = write(devices, threads, recording, framework_stats)
     truth = Truth(
         name,
@@ -59,6 +62,7 @@ def finish(
         tuple(markers),
         tuple(gpu_truth(device, markers, START) for device in devices),
         (0, end),
+        recorder.markers,
     )
     return SimulatedRun(name, session, recording.hostname, space, truth)
 

@@ -6,10 +6,10 @@ The stages run on the threads, and record the events, that TensorFlow's do:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
-from simulator.engine import Process, Queue, Simulation, us
+from simulator.engine import Process, Queue, Signal, Simulation, us
 from simulator.host import HostThread
 from simulator.xplane_writer import Ref, Stats, StatValue, Unsigned
 
@@ -29,6 +29,8 @@ class InputSpec:
         parallelism: ``num_parallel_calls`` of the map.
         buffer: prefetched global batches.
         ready: batches already buffered when the recording starts.
+        prefetch: whether the batches are made ahead on threads; without, who asks for one makes it.
+        workers: threads of the pool; by default as many as ``parallelism``.
     """
 
     elements: int
@@ -38,6 +40,8 @@ class InputSpec:
     buffer: int = 2
     read_us: float = 45.0
     ready: int = 0
+    prefetch: bool = True
+    workers: int = 0
 
 
 def random_id(simulation: Simulation) -> int:
@@ -70,13 +74,31 @@ class InputPipeline:
         self._mapped: Queue[int] = Queue(simulation, 2 * spec.parallelism)
         self._batches: Queue[int] = Queue(simulation, spec.buffer)
         self._element = 1_795_974_834_000_000_000
+        if not spec.prefetch:
+            return
         for _ in range(spec.ready):
             self._batches.put(self._next_element())
-        for i in range(spec.parallelism):
+        for i in range(spec.workers or spec.parallelism):
             simulation.spawn(self._worker(new_thread("tf_data_private_threadpool"), i))
         simulation.spawn(self._runner(new_thread("tf_data_iterator_resource")))
         simulation.spawn(self._batcher(new_thread("tf_data_iterator_resource")))
         simulation.spawn(self._splitter(new_thread("tf_data_multi_device_iterator_resource")))
+
+    def next_element(self, thread: HostThread, shard: Queue[int]) -> Generator[int | Signal, None, int]:
+        """Takes a replica's next shard; without prefetching it is made here, one element after the other."""
+        if self._spec.prefetch:
+            return (yield from thread.take(shard, "input"))
+        spec, simulation = self._spec, self._simulation
+        root = "Iterator::Root::Prefetch::BatchV2"
+        with thread.span(root, self._iterator("BatchDatasetV2:2")):
+            for _ in range(spec.elements):
+                with thread.span(f"{root}::Map", self._iterator("MapDataset:1")):
+                    with thread.span(f"{root}::Map::TFRecord", self._iterator("TFRecordDataset:0")):
+                        yield from thread.spend(simulation.jitter(us(spec.read_us), 0.2), "input")
+                    with thread.span("InstantiatedCapturedFunction::Run", identity(simulation)):
+                        yield from thread.spend(simulation.jitter(us(spec.map_us), spec.spread), "input")
+            yield from thread.spend(us(120), "input")
+        return self._next_element()
 
     def _next_element(self) -> int:
         self._element += 1_009

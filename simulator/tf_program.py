@@ -6,13 +6,15 @@ its shard of the input, copies it to the GPU and launches the kernels of the ste
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from simulator.device import Collective, Device, Kernel, Stream, Work, launch
 from simulator.engine import Process, Queue, Signal, Simulation, us
 from simulator.host import HostThread, Interruption
+from simulator.items import HostWork, StepSync
+from simulator.launcher import Launching, StepLauncher
 from simulator.models import AllReduce, Item
 from simulator.tf_input import TF_EXECUTOR, InputPipeline, InputSpec, identity, random_id
 from simulator.truth import Marker
@@ -34,6 +36,10 @@ class TfRun:
         op_us, launch_us: host time of one op around its launch, and of the launch call.
         callback_us: Python's own time between two steps.
         interruptions: what else Python does between steps.
+        blocking_copy: the shard is copied by a call that returns when it is there.
+        sync: what Python looks at after each step.
+        late_host, late_input: by replica, what its executor does before its step, and how long the
+            thread that gets its shard takes longer, in microseconds.
     """
 
     steps: int
@@ -45,6 +51,10 @@ class TfRun:
     callback_us: float = 900.0
     first_step_number: int = 20
     interruptions: tuple[Interruption, ...] = ()
+    blocking_copy: bool = False
+    sync: StepSync | None = None
+    late_host: Mapping[int, HostWork] = field(default_factory=dict)
+    late_input: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -68,6 +78,7 @@ class TfProgram:
         self.markers: list[Marker] = []
         self._collectives: dict[tuple[int, int], Collective] = {}
         self._losses: dict[tuple[int, int], Work] = {}
+        self._traced = 2
         self._python = self._thread("python", numbered=False)
         self._pipeline = InputPipeline(simulation, run.input, len(devices), self._thread)
         self._inboxes: list[Queue[_Call]] = [Queue(simulation, 4) for _ in devices]
@@ -84,15 +95,21 @@ class TfProgram:
         thread, simulation, run = self._python, self._simulation, self._run
         yield from thread.spend(us(2_400), "host_other")
         for step in range(run.steps):
+            inside = [item for item in run.interruptions if item.inside and item.is_due(step)]
             for interruption in run.interruptions:
-                yield from interruption.before(step, thread)
+                if not interruption.inside:
+                    yield from interruption.before(step, thread)
             number = run.first_step_number + step
             start = simulation.now
             with ExitStack() as spans:
                 spans.enter_context(thread.span("train", {"step_num": number, "_r": 1}))
                 yield from thread.spend(us(12), "launch")
-                known: Stats = {"tf_function_call": Ref("notTraced-nonXla"), "tracing_count": 2}
+                self._traced += len(inside)
+                traced = "traced-nonXla" if inside else "notTraced-nonXla"
+                known: Stats = {"tf_function_call": Ref(traced), "tracing_count": self._traced}
                 spans.enter_context(thread.span("one_step_on_iterator", known))
+                for interruption in inside:
+                    yield from interruption.before(step, thread)
                 yield from thread.spend(simulation.jitter(us(260), 0.2), "launch")
                 spans.enter_context(thread.span("TFE_Py_ExecuteCancelable"))
                 yield from thread.spend(us(8), "launch")
@@ -114,6 +131,9 @@ class TfProgram:
                     yield from thread.wait(call.done)
                 yield from thread.spend(us(20), "launch")
             self.markers.append(Marker(number, start, simulation.now))
+            if run.sync is not None and run.sync.is_due(step):
+                losses = [self._losses[replica, step].done for replica in range(len(self._devices))]
+                yield from run.sync.run(thread, losses)
             yield from thread.spend(simulation.jitter(us(run.callback_us), 0.1), "host_other")
             if step:  # the progress bar shows the loss of the step before
                 for replica in range(len(self._devices)):
@@ -132,8 +152,13 @@ class TfProgram:
             "D2H": device.stream(18 + 10 * replica, "MemcpyD2H"),
             "communication": device.stream(22 + 10 * replica, "Compute"),
         }
+        for number, name in enumerate(
+            sorted({i.side for i in self._run.plan(replica) if isinstance(i, Kernel)} - {""})
+        ):
+            streams[name] = device.stream(100 + 10 * replica + number, "Compute")
         requests: Queue[tuple[_Call, Signal]] = Queue(self._simulation, 1)
-        self._simulation.spawn(self._get_next(getter, requests, self._pipeline.shards[replica]))
+        late = self._run.late_input.get(replica, 0.0)
+        self._simulation.spawn(self._get_next(getter, requests, self._pipeline.shards[replica], late))
         inbox = self._inboxes[replica]
         while True:
             call = yield from thread.take(inbox)
@@ -141,13 +166,17 @@ class TfProgram:
             arrived = Signal()
             with thread.span("ExecutorState::Process", process):
                 yield from thread.spend(us(18), "launch")
+                if replica in self._run.late_host:
+                    yield from self._run.late_host[replica].run(thread)
                 requests.put((call, arrived), thread)
             yield from thread.wait(arrived)
             with thread.span("ExecutorState::Process", process):
                 yield from self._launch_step(thread, replica, call.step, streams)
             self._simulation.fire(call.done, thread)
 
-    def _get_next(self, thread: HostThread, requests: Queue[tuple[_Call, Signal]], shard: Queue[int]) -> Process:
+    def _get_next(
+        self, thread: HostThread, requests: Queue[tuple[_Call, Signal]], shard: Queue[int], late_us: float
+    ) -> Process:
         while True:
             call, arrived = yield from thread.take(requests)
             with thread.span("IteratorGetNextOp::DoCompute", {**call.stats, "iter_num": 0}):
@@ -157,7 +186,9 @@ class TfProgram:
                     thread.span("Iterator::Root", {"name": name, **identity(self._simulation)}),
                     thread.span("Iterator::Root::Prefetch", {"name": name, "buffer_limit": 1}),
                 ):
-                    element = yield from thread.take(shard, "input")
+                    element = yield from self._pipeline.next_element(thread, shard)
+                    if late_us:
+                        yield from thread.spend(self._simulation.jitter(us(late_us), 0.1), "input")
                     with thread.span("PrefetchConsume", {"element_id": element}):
                         yield from thread.spend(us(3), "launch")
                 yield from thread.spend(us(9), "launch")
@@ -171,18 +202,21 @@ class TfProgram:
             op=f"IteratorGetNext/_{replica}:_HostSend",
             copy="H2D",
             copy_bytes=run.copy_bytes,
-            call="cuMemcpyHtoDAsync_v2",
+            call="cuMemcpyHtoD_v2" if run.blocking_copy else "cuMemcpyHtoDAsync_v2",
+            blocking=run.blocking_copy,
         )
-        last = yield from self._op(thread, streams["H2D"], copy, step)
-        collectives: list[Work] = []
-        for item in run.plan(replica):
-            if isinstance(item, AllReduce):
-                shared = self._collective(step, len(collectives), item)
-                work = yield from self._op(thread, streams["communication"], item.kernel, step, [last], shared)
-                collectives.append(work)
-                continue
-            waits_for = [last] if last.kernel.copy else collectives if item.joins else []
-            last = yield from self._op(thread, streams["compute"], item, step, waits_for)
+        first = yield from self._op(thread, streams["compute" if run.blocking_copy else "H2D"], copy, step)
+
+        def one(stream: Stream, kernel: Kernel, waits: Sequence[Work], shared: Collective | None) -> Launching:
+            return self._op(thread, stream, kernel, step, waits, shared)
+
+        def collective(index: int, item: AllReduce) -> Collective:
+            return self._collective(step, index, item)
+
+        context: Stats = {"context_id": f"$${streams['compute'].device.index + 1}"}
+        launcher = StepLauncher(thread, streams, step, one, collective, context)
+        last = yield from launcher.run(run.plan(replica), first)
+        assert last is not None
         loss = Kernel(
             "MemcpyD2H", 2.1, op="Identity_1/_13:_HostRecv", copy="D2H", copy_bytes=4, call="cuMemcpyDtoHAsync_v2"
         )
@@ -197,7 +231,7 @@ class TfProgram:
         step: int,
         waits_for: Sequence[Work] = (),
         collective: Collective | None = None,
-    ) -> Generator[int | Signal, None, Work]:
+    ) -> Launching:
         """One op of the executor: its own work around one launch."""
         around = self._simulation.jitter(us(self._run.op_us), 0.25)
         with thread.span(kernel.op):

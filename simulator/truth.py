@@ -28,11 +28,17 @@ IDLE_CAUSES = (
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault planted in the run, under the ids that a finding about it would carry."""
+    """A fault planted in the run, under the ids that a finding about it would carry.
+
+    Attributes:
+        kind, gpus, cause: as in a finding; no GPUs where the fault is about none in particular.
+        culprit: part of the name of what is to blame (a stage of the input, an op, a function).
+    """
 
     kind: str
     gpus: tuple[int, ...]
     cause: str | None = None
+    culprit: str = ""
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,7 @@ class Truth:
         markers: the marked steps.
         gpus: one entry per GPU.
         recorded: start and end of the recording.
+        marked: whether the file shows the markers; without them the window is all that the GPUs did.
     """
 
     scenario: str
@@ -114,15 +121,20 @@ class Truth:
     markers: tuple[Marker, ...]
     gpus: tuple[GpuTruth, ...]
     recorded: Interval
+    marked: bool = True
 
     @property
     def window(self) -> Interval:
-        """The union of all marked steps over the GPUs."""
+        """The union of all marked steps over the GPUs, or from their first to their last event."""
+        if not self.marked:
+            events = [event for gpu in self.gpus for event in gpu.events]
+            return min(event[0] for event in events), max(event[1] for event in events)
         return self.window_of(0, len(self.markers))
 
     def window_of(self, first: int, last: int) -> Interval:
         """The union of the marked steps [first, last) over the GPUs."""
-        return min(gpu.step_starts[first] for gpu in self.gpus), max(gpu.step_ends[last - 1] for gpu in self.gpus)
+        used = [gpu for gpu in self.gpus if gpu.events]
+        return min(gpu.step_starts[first] for gpu in used), max(gpu.step_ends[last - 1] for gpu in used)
 
     def accounting(self, gpu: int, window: Interval | None = None) -> Accounting:
         """Where one GPU's window went, exactly (default: the window of all marked steps)."""
@@ -172,7 +184,7 @@ def idle_pieces(work: Sequence[Work], recording_start: int) -> list[IdlePiece]:
             cuts: list[tuple[int, int, str]] = []
             called = min(max(item.called, busy_until), item.start)
             if called > busy_until:
-                cuts += item.thread.causes(busy_until, called)
+                cuts += _host_cuts(item, busy_until, called)
             ready = min(max(item.ready, called), item.start)
             met = min(max(item.dependencies_met, ready), item.start)
             cuts += [(called, ready, "launch"), (ready, met, "dependency"), (met, item.start, "kernel_gap")]
@@ -181,9 +193,28 @@ def idle_pieces(work: Sequence[Work], recording_start: int) -> list[IdlePiece]:
     return pieces
 
 
+# What the host does anyway; a synchronisation that drained the queue is what exposes it.
+_HIDDEN_WORK = ("launch", "host_other")
+
+
+def _host_cuts(item: Work, start: int, called: int) -> list[tuple[int, int, str]]:
+    """What the host did in [start, called); after a sync that drained the queue its work counts as sync."""
+    cuts = list(item.thread.causes(start, called))
+    drained = item.thread.drained_at(start, called)
+    if drained is None:
+        return cuts
+    charged: list[tuple[int, int, str]] = []
+    for low, high, cause in cuts:
+        border = min(max(drained, low), high) if cause in _HIDDEN_WORK else high
+        charged += [(low, border, cause), (border, high, "sync")]
+    return [cut for cut in charged if cut[1] > cut[0]]
+
+
 def gpu_truth(device: Device, markers: Sequence[Marker], recording_start: int) -> GpuTruth:
     """The truth of one GPU once the simulation has ended."""
     work = device.work
+    if not work:
+        return GpuTruth(device.index, (), (), {}, (), ())
     totals: dict[str, list[int]] = {}
     last: dict[int, int] = {}
     for item in work:

@@ -1,0 +1,137 @@
+"""Launches the items of one step on one GPU, from one thread, with the dependencies between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+
+from simulator.device import Collective, Kernel, Stream, Work, launch_graph
+from simulator.engine import Process, Signal, us
+from simulator.host import HostThread
+from simulator.items import Bounce, Graph, HostWork, Synchronize, driver_stats, is_driver_call
+from simulator.models import AllReduce, Item
+from simulator.xplane_writer import Stats
+
+Launching = Generator["int | Signal", None, Work]
+# Launches one kernel as the framework does: (stream, kernel, what it waits for, collective).
+LaunchOne = Callable[[Stream, Kernel, Sequence[Work], "Collective | None"], Launching]
+
+
+class StepLauncher:
+    """One step on one GPU.
+
+    Args:
+        thread: the launching thread.
+        streams: ``compute``, ``H2D``, ``D2H``, ``communication`` and what the kernels' ``side`` names.
+        step: index of the step.
+        one: launches one kernel.
+        collective: the collective that is the step's n-th, shared by its ranks.
+        graph_stats: stats of a graph's launch call.
+    """
+
+    def __init__(
+        self,
+        thread: HostThread,
+        streams: Mapping[str, Stream],
+        step: int,
+        one: LaunchOne,
+        collective: Callable[[int, AllReduce], Collective],
+        graph_stats: Stats,
+    ) -> None:
+        self._thread = thread
+        self._streams = streams
+        self._step = step
+        self._one = one
+        self._collective = collective
+        self._graph_stats = graph_stats
+        self._collectives: list[Work] = []
+        self._sides: list[Work] = []
+        self._last: Work | None = None
+
+    def run(self, items: Iterable[Item], first: Work | None) -> Generator[int | Signal, None, Work | None]:
+        """Launches all items behind ``first``; returns the last work on the main stream."""
+        self._last = first
+        for item in items:
+            if isinstance(item, Kernel):
+                yield from self._kernel(item)
+            elif isinstance(item, AllReduce):
+                shared = self._collective(len(self._collectives), item)
+                stream = self._streams["communication"]
+                self._collectives.append((yield from self._one(stream, item.kernel, self._behind(), shared)))
+            elif isinstance(item, HostWork):
+                yield from item.run(self._thread)
+            elif isinstance(item, Synchronize):
+                yield from self._synchronize(item)
+            elif isinstance(item, Bounce):
+                yield from self._bounce(item)
+            else:
+                yield from self._graph(item)
+        return self._last
+
+    def _behind(self) -> list[Work]:
+        return [self._last] if self._last is not None else []
+
+    def _kernel(self, kernel: Kernel) -> Process:
+        if kernel.side:
+            self._sides.append((yield from self._one(self._streams[kernel.side], kernel, self._behind(), None)))
+            return
+        stream = self._streams[f"{kernel.copy}" if kernel.copy and not kernel.blocking else "compute"]
+        self._last = yield from self._one(stream, kernel, self._waits(kernel.joins), None)
+
+    def _waits(self, joins: bool) -> Sequence[Work]:
+        """What a kernel on the main stream waits for: a copy before it, or all that ran beside it."""
+        if self._last is not None and self._last.kernel.copy:
+            return [self._last]
+        return [*self._collectives, *self._sides] if joins else []
+
+    def _synchronize(self, item: Synchronize) -> Process:
+        with ExitStack() as spans:
+            for name in item.events:
+                stats = driver_stats(self._thread) if is_driver_call(name) and not item.copy_bytes else {}
+                if not (item.copy_bytes and is_driver_call(name)):
+                    spans.enter_context(self._thread.span(name, stats))
+            if item.copy_bytes:
+                call = item.events[-1] if is_driver_call(item.events[-1]) else "cuMemcpyDtoH_v2"
+                copy = Kernel(
+                    "MemcpyD2H", item.micros, copy="D2H", copy_bytes=item.copy_bytes, call=call, blocking=True
+                )
+                yield from self._one(self._streams["D2H"], copy, self._behind(), None)
+            else:
+                running = [*self._behind(), *self._collectives, *self._sides]
+                yield from self._thread.synchronize([work.done for work in running])
+
+    def _bounce(self, item: Bounce) -> Process:
+        scope = item.op.rsplit(":", 1)[0]
+        there = Kernel(
+            "MemcpyD2H",
+            item.copy_us,
+            op=f"{scope}/_{self._step % 7 + 21}:_HostRecv",
+            copy="D2H",
+            copy_bytes=item.copy_bytes,
+            call="cuMemcpyDtoHAsync_v2",
+        )
+        arrived = yield from self._one(self._streams["D2H"], there, self._behind(), None)
+        yield from self._thread.synchronize([arrived.done], 9.0)
+        with self._thread.span(item.op):
+            yield from self._thread.spend(self._thread.simulation.jitter(us(item.micros), 0.1), "host_other")
+        back = Kernel(
+            "MemcpyH2D",
+            item.copy_us,
+            op=f"{scope}/_{self._step % 7 + 23}:_HostSend",
+            copy="H2D",
+            copy_bytes=item.copy_bytes,
+            call="cuMemcpyHtoDAsync_v2",
+        )
+        self._last = yield from self._one(self._streams["H2D"], back, [], None)
+
+    def _graph(self, graph: Graph) -> Process:
+        self._last = yield from launch_graph(
+            self._thread,
+            self._streams["compute"],
+            graph.kernels,
+            self._step,
+            9.0 + 0.05 * len(graph.kernels),
+            graph.number,
+            self._graph_stats,
+            self._waits(True),
+        )
