@@ -34,11 +34,25 @@ class HostProfile:
     trace: Trace
     analysis: TraceAnalysis
 
-    @property
+    @cached_property
     def active_devices(self) -> tuple[Device, ...]:
         """The GPUs that did something."""
-        used = np.unique(self.trace.device_events.device)
-        return tuple(self.trace.devices[int(index)] for index in used)
+        spans = [(device, self.trace.device_events.of_device(device.index)) for device in self.trace.devices]
+        return tuple(device for device, span in spans if span.stop > span.start)
+
+    @cached_property
+    def _kernel_ids(self) -> dict[int, dict[str, list[int]]]:
+        return {}
+
+    def kernel_ids(self, device: int) -> dict[str, list[int]]:
+        """String ids of the events of one GPU by their name."""
+        if device not in self._kernel_ids:
+            names = self.trace.device_events.name[self.trace.device_events.of_device(device)]
+            found: dict[str, list[int]] = {}
+            for ident in np.flatnonzero(np.bincount(names[names >= 0])).tolist():
+                found.setdefault(self.trace.strings[ident], []).append(ident)
+            self._kernel_ids[device] = found
+        return self._kernel_ids[device]
 
     @property
     def has_gpu_work(self) -> bool:

@@ -72,9 +72,9 @@ def kernel_evidence(context: Context, group: Sequence[KernelPick]) -> tuple[Evid
         events = trace.device_events
         span = events.of_device(pick.row.device)
         start, duration = events.start[span], events.duration[span]
-        # Names are interned, so the row's name is one id; find it among this GPU's names only.
-        ids = [int(i) for i in np.unique(events.name[span]) if trace.strings[int(i)] == pick.row.name]
-        mine = np.isin(events.name[span], ids)
+        mine = np.zeros(len(start), dtype=np.bool_)
+        for ident in pick.profile.kernel_ids(pick.row.device).get(pick.row.name, ()):
+            mine |= events.name[span] == ident
         if window is not None:
             mine &= (start >= window.start) & (start < window.end)
         if not np.any(mine):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from tb_gpu_doctor.diagnosis.model import Phrase
 from tb_gpu_doctor.texts import has_text, text
-from tb_gpu_doctor.texts.numbers import clean
+from tb_gpu_doctor.texts.numbers import MAX_SENTENCE, clean
 from tb_gpu_doctor.traces.errors import Note, TraceError
-
-MAX_SENTENCE = 2_000
 
 
 def say(phrase: str | Phrase, lang: str) -> str:
@@ -27,7 +26,8 @@ def say(phrase: str | Phrase, lang: str) -> str:
 def _param(value: Any, lang: str) -> Any:
     """Sentences inside sentences."""
     if isinstance(value, TraceError):
-        return error_sentence(value, lang)
+        # The session is known, so the file's name is enough, and no folder of the machine is shown to others.
+        return error_sentence(value.with_path(os.path.basename(value.path)), lang)
     return say(value, lang) if isinstance(value, Phrase) else value
 
 

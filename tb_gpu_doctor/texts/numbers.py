@@ -12,6 +12,7 @@ from tb_gpu_doctor.texts import DEFAULT_LANGUAGE
 
 NBSP = "\N{NO-BREAK SPACE}"
 MAX_NAME = 160
+MAX_SENTENCE = 2_000
 _SEPARATORS: dict[str, tuple[str, str]] = {"en": (",", "."), "es": (".", ",")}
 _AND: dict[str, str] = {"en": "and", "es": "y"}
 _ALL_GPUS: dict[str, str] = {"en": "all {} GPUs", "es": "las {} GPU"}
@@ -115,7 +116,7 @@ class LocaleFormatter(string.Formatter):
     """Fills ``{name:kind}`` placeholders; only plain names, no attributes or indices."""
 
     KINDS = frozenset(
-        {"", "raw", "int", "n1", "n2", "percent", "time", "size", "list", "gpus", "Gpus", "plural", "path"}
+        {"", "raw", "int", "n1", "n2", "percent", "time", "size", "list", "gpus", "Gpus", "plural", "path", "long"}
     )
 
     def __init__(self, lang: str) -> None:
@@ -149,6 +150,8 @@ class LocaleFormatter(string.Formatter):
             return words if value.show_host and len(value.refs) != value.total else words[:1].upper() + words[1:]
         if kind == "list":
             return listing([clean(str(item), MAX_NAME) for item in value], lang)
+        if kind == "long":
+            return clean(str(value), MAX_SENTENCE)
         if kind == "path":
             return clean(str(value), 4096)
         if kind == "raw" or isinstance(value, str):

@@ -253,7 +253,8 @@ def test_names_with_markup_control_characters_or_100_kilobytes(tmp_path: Path, c
 @pytest.mark.parametrize(
     "arguments",
     [(), ("nope",), ("diagnose",), ("diagnose", "--bogus", "x"), ("diagnose", "x", "y"),
-     ("diagnose", "x", "--lang", "fr"), ("diagnose", "x", "--run"), ("--bogus",), ("diagnose", "x", "--json=1"), ("diagnose", "x", "--ses", "y")],
+     ("diagnose", "x", "--lang", "fr"), ("diagnose", "x", "--run"), ("--bogus",),
+     ("diagnose", "x", "--json=1"), ("diagnose", "x", "--ses", "y")],
 )  # fmt: skip
 def test_arguments_that_make_no_sense(capsys: Output, arguments: tuple[str, ...]) -> None:
     assert "--help" in refused(capsys, *arguments)
