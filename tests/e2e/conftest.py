@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, BrowserContext, sync_playwright
 from tests.e2e.visit import ARGUMENTS, AXE, Visit
 from tests.tensorboard_server import TensorBoard
 
+Contexts = dict[tuple[tuple[str, str], ...], BrowserContext]
 WIDE = {"width": 1280, "height": 1000}
 
 
@@ -34,18 +35,16 @@ def logdir(demo_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def contexts() -> Iterator[dict[tuple[tuple[str, str], ...], BrowserContext]]:
+def contexts() -> Iterator[Contexts]:
     """Browser contexts by their options, kept for a module: TensorBoard's own script is large, and cached so."""
-    opened: dict[tuple[tuple[str, str], ...], BrowserContext] = {}
+    opened: Contexts = {}
     yield opened
     for context in opened.values():
         context.close()
 
 
 @pytest.fixture
-def visit(
-    browser: Browser, contexts: dict[tuple[tuple[str, str], ...], BrowserContext]
-) -> Iterator[Callable[..., Visit]]:
+def visit(browser: Browser, contexts: Contexts) -> Iterator[Callable[..., Visit]]:
     """Opens pages that remember nothing of earlier tests: ``visit(server, color_scheme="dark")``."""
     pages = []
 

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from simulator.xplane_writer import Space
+from tests.cli.profiles import MS, session_file, training, write
 from tests.e2e.visit import Visit, axe_violations, colours
 from tests.tensorboard_server import TensorBoard, tensorboard
 
 pytestmark = pytest.mark.browser
 Start = Callable[..., Visit]
+HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m\x00\u202e</script>" + "k" * 100_000
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +32,22 @@ def broken_logdir(logdir: Path) -> Path:
         folder = logdir / run / "plugins" / "profile" / "2020_01_01_00_00_00"
         folder.mkdir(parents=True)
         (folder / "worker0.xplane.pb").write_bytes(content)
+    for run, space in {
+        "hostile": training(kernel=HOSTILE, host_event=HOSTILE, warnings=[HOSTILE]),
+        "alien": far(),
+    }.items():
+        write(space, session_file(logdir, run=run, session="2020_01_01_00_00_00"))
+    host_only = training()
+    del host_only.planes[:-1]
+    write(host_only, session_file(logdir, run="host_only", session="2020_01_01_00_00_00"))
     return logdir
+
+
+def far() -> Space:
+    """A kernel of zero length, overlaps inside one stream, and one event six days after the others."""
+    space = training(1, marked=False, durations=[0, 5 * MS])
+    space.planes[0].lines[0].event("late", 6 * 24 * 3600 * 1000 * MS, MS)
+    return space
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +94,31 @@ def test_markup_in_a_run_name_is_text(prefixed: TensorBoard, visit: Start):
     assert frame.locator("img").count() == 0
     assert "<img" in str(frame.get_by_role("combobox").first.input_value())
     assert expected_errors(there) == []
+
+
+def test_hostile_names_stay_text_and_inside_the_page(prefixed: TensorBoard, visit: Start):
+    there = visit(prefixed)
+    frame = there.open_run("hostile")
+    assert frame.locator("img").count() == 0
+    assert "<img src=x" in frame.locator("#kernels tbody th").first.inner_text()
+    assert frame.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    there.assert_clean()
+
+
+def test_times_that_are_days_apart_still_draw(prefixed: TensorBoard, visit: Start):
+    there = visit(prefixed)
+    there.open_run("alien")
+    there.assert_clean()
+
+
+def test_a_profile_without_gpus_says_what_to_do(prefixed: TensorBoard, visit: Start):
+    there = visit(prefixed)
+    frame = there.open(run="host_only", session="2020_01_01_00_00_00")
+    frame.wait_for_selector(".verdict-cannot_tell")
+    finding = there.diagnosis("host_only")["findings"][0]
+    assert finding["kind"] == "no_gpu_plane"
+    assert frame.locator("article.card h3").first.inner_text() == finding["title"]
+    there.assert_clean()
 
 
 @pytest.mark.usefixtures("axe")
