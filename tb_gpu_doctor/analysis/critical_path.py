@@ -36,7 +36,7 @@ def step_costs(steps: Steps, gaps: Gaps, lateness: Lateness | None) -> StepCosts
         at = np.searchsorted(steps.start[complete[mine], device], gaps.start[rows], side="right") - 1
         inside = at >= 0
         inside &= gaps.start[rows] < steps.end[complete[mine[np.maximum(at, 0)]], device]
-        np.add.at(idle, (mine[at[inside]], device), gaps.by_cause[rows[inside]])
+        np.add.at(idle[:, device], mine[at[inside]], gaps.by_cause[rows[inside]])
     return StepCosts(wall=wall, wait=np.minimum(wait[complete], wall), idle=idle)
 
 

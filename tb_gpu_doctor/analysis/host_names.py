@@ -50,8 +50,8 @@ _TABLE: tuple[tuple[Kind, tuple[str, ...]], ...] = (
     (Kind.INPUT, (
         _BLOCKING_INPUT.pattern, r"^Iterator(?:::|Resource|GetNext)", r"^MultiDeviceIterator",
         r"^\w+(?:Consume|Produce)$", r"^InstantiatedCapturedFunction::", r"DataLoader.*__next__",
-        r"^\$(?:data_?loaders?|iterator_ops|dataset_ops|grain\w*)\.py:\d+ ",
-        r"^\$\S*(?:data|input|loader|pipeline)\S*\.py:\d+ (?:__next__|next|__iter__|next_batch|get_batch)",
+        r"^\$(?:iterator_ops|dataset_ops)\.py:\d+ (?:__next__|next|get_next|_next_internal)\b",
+        r"^\$\S*(?:data|input|loader|pipeline|grain)\S*\.py:\d+ (?:__next__|next|_next_data|next_batch|get_batch)\b",
     )),
     # Compilation and tracing.
     (Kind.COMPILE, (
@@ -64,11 +64,12 @@ _TABLE: tuple[tuple[Kind, tuple[str, ...]], ...] = (
     )),
     # Saving and summaries.
     (Kind.CHECKPOINT, (
-        r"^\w*Checkpoint", r"^\$(?!ad_checkpoint)\S*checkpoint\S*\.py:", r"^SaveV2",
+        r"^\w*Checkpoint", r"^SaveV2",
+        r"^\$(?!ad_checkpoint)\S*checkpoint\S*\.py:\d+ _?(?:async_)?(?:save|write|commit|restore)",
         r"^\$\S+ (?:save_(?:weights|model|checkpoint)|write_checkpoint)\b", r"CheckpointManager",
         r":SaveV2$", r"MergeV2", r"(?i)orbax", r"ShardedFilename",
         r":Write\w*Summary$", r"^Write\w*Summary", r"FlushSummary", r"SummaryWriter",
-        r"^\$(?:saver|saving\w*|tensorboard_callback|event_file_writer)\.py:",
+        r"^\$(?:saver|saving\w*)\.py:\d+ _?(?:save|restore)", r"^\$event_file_writer\.py:\d+ ",
     )),
     # Waiting for the device.
     (Kind.SYNC, (
