@@ -119,6 +119,10 @@ createServer((request, response) => {
   if (path === "/" || path === "/dark") return send(response, 200, "text/html", HOST(path === "/dark"));
   if (path === "/data/plugin_entry.html") return send(response, 200, "text/html", ENTRY);
   if (path === "/data/plugin/gpu_doctor/index.js") return send(response, 200, "text/javascript", readFileSync(bundle));
+  if (path === "/data/plugins_listing") {
+    const listing = { gpu_doctor: { enabled: true }, ...(profiler ? { profile: { enabled: true } } : {}) };
+    return send(response, 200, "application/json", JSON.stringify(listing));
+  }
   if (path.startsWith("/data/plugin/profile/")) {
     const found = profiler ? stock(path.slice(21)) : null;
     return found === null

@@ -106,7 +106,8 @@ describe("Remote", () => {
 describe("the stock Profiler", () => {
   it("is there, with its runs and hosts", async () => {
     await start((url, response) => {
-      if (url.pathname === "/data/plugin/profile/version") response.end("2.24.2");
+      if (url.pathname === "/data/plugins_listing") json(response, 200, { profile: {}, gpu_doctor: {} });
+      else if (url.pathname === "/data/plugin/profile/version") response.end("2.24.2");
       else if (url.pathname === "/data/plugin/profile/runs") json(response, 200, ["train/2026"]);
       else if (url.pathname === "/data/plugin/profile/hosts") {
         expect(url.searchParams.get("run")).toBe("train/2026");
@@ -115,6 +116,14 @@ describe("the stock Profiler", () => {
     });
     expect((await findProfiler())?.runs.has("train/2026")).toBe(true);
     expect(await profilerHosts({ run: "train", session: "2026" })).toEqual(["worker0"]);
+  });
+
+  it("is not asked where TensorBoard has not loaded it", async () => {
+    await start((url, response) => {
+      expect(url.pathname).toBe("/data/plugins_listing");
+      json(response, 200, { gpu_doctor: {} });
+    });
+    expect(await findProfiler()).toBeNull();
   });
 
   it("is not there", async () => {

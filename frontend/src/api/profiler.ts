@@ -16,11 +16,21 @@ async function json(url: URL, signal?: AbortSignal): Promise<unknown> {
   return response.ok ? await response.json() : null;
 }
 
+/**
+ * Whether TensorBoard has loaded the stock plugin. Asked first, since asking a missing plugin
+ * itself would put a 404 into the browser's console.
+ */
+async function isLoaded(base: string, signal?: AbortSignal): Promise<boolean> {
+  const listing = await json(new URL("../../plugins_listing", base), signal);
+  return listing === null || typeof listing !== "object" || "profile" in listing;
+}
+
 /** Asks once whether the stock Profiler is there and which runs it lists. */
 export async function findProfiler(
   base: string = document.baseURI,
   signal?: AbortSignal,
 ): Promise<ProfilerInfo | null> {
+  if (!(await isLoaded(base, signal))) return null;
   const version = await fetch(profilerUrl("version", base), { signal });
   if (version.status !== 200) return null;
   const runs = await json(profilerUrl("runs", base), signal);
