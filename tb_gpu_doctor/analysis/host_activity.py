@@ -211,14 +211,21 @@ def _cause_of(kind: UInt8) -> UInt8:
 
 
 def _fill_holes(time: Int64, cause: UInt8) -> UInt8:
-    """Short holes right before or after launch work are part of launching."""
-    if len(time) < 2:
-        return cause
-    length = np.diff(time, append=time[-1:])
-    hole = (cause == UNKNOWN) & (length <= LAUNCH_HOLE)
+    """Short holes right before or after launch work are part of launching.
+
+    Events that say nothing cut a hole into segments, so whole stretches are judged; the unknown
+    time before a thread's first border and after its last has no end and is never filled.
+    """
+    hole = cause == UNKNOWN
+    first = np.flatnonzero(hole & np.concatenate(([True], ~hole[:-1])))
+    after = np.flatnonzero(~hole & np.concatenate(([False], hole[:-1])))
+    if len(first) and first[0] == 0:
+        first, after = first[1:], after[1:]
+    first = first[: len(after)]  # the last stretch may run to the end
     launch = cause == Cause.LAUNCH
-    beside = np.zeros(len(cause), np.bool_)
-    beside[1:] |= launch[:-1]
-    beside[:-1] |= launch[1:]
-    beside[-1] = False  # after the last event of a thread nothing is known
-    return np.where(hole & beside, np.uint8(Cause.LAUNCH), cause)
+    beside = launch[first - 1] | launch[after]
+    fill = beside & (time[after] - time[first] <= LAUNCH_HOLE)
+    change = np.zeros(len(cause) + 1, np.int64)
+    change[first[fill]] += 1
+    change[after[fill]] -= 1
+    return np.where(np.cumsum(change[:-1]) > 0, np.uint8(Cause.LAUNCH), cause)
