@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tb_gpu_doctor import __version__
 from tb_gpu_doctor.cli import diagnose
-from tb_gpu_doctor.cli.arguments import Parser, UsageError, language_of
+from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_language, language_of
 from tb_gpu_doctor.texts import text
 from tb_gpu_doctor.texts.numbers import clean
 from tb_gpu_doctor.traces.errors import TraceError
@@ -67,6 +67,7 @@ def _parser(lang: str) -> Parser:
     parser.add_argument(
         "--version", action="version", version=f"gpu-doctor {__version__}", help=text("cli.help.version", lang)
     )
+    add_language(parser, lang)
     subparsers = parser.add_subparsers(
         title=text("cli.headings.commands", lang), metavar=text("cli.metavars.command", lang), required=True
     )

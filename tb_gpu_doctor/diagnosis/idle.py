@@ -24,8 +24,6 @@ class IdleLoss:
         typical_gap: median charge of those gaps in picoseconds.
         longest_gap: largest charge of one gap.
         half_gaps: how many of the largest gaps make up half of the loss, the mean over the GPUs.
-        worst_name: recorded name of the host event behind most of it, "" when none is known.
-        worst_thread: the thread it ran on.
     """
 
     accounts: tuple[GpuAccount, ...]
@@ -35,8 +33,6 @@ class IdleLoss:
     typical_gap: float
     longest_gap: int
     half_gaps: float
-    worst_name: str
-    worst_thread: str
 
 
 def idle_loss(context: Context, cause: Cause, threshold: float, min_gaps: int = 1) -> IdleLoss | None:
@@ -53,7 +49,6 @@ def idle_loss(context: Context, cause: Cause, threshold: float, min_gaps: int = 
         return None
     shares = [a.accounting.idle_of(cause) / a.accounting.wall for a in accounts]
     steps = [a.accounting.idle_of(cause) * a.profile.per_step for a in accounts if a.profile.per_step is not None]
-    name, thread = _worst(accounts, cause)
     return IdleLoss(
         accounts=tuple(accounts),
         share=float(np.mean(shares)),
@@ -62,8 +57,6 @@ def idle_loss(context: Context, cause: Cause, threshold: float, min_gaps: int = 
         typical_gap=float(np.median(np.concatenate(charges))),
         longest_gap=max(int(charged.max()) for charged in charges),
         half_gaps=float(np.mean([_half_count(charged) for charged in charges])),
-        worst_name=name,
-        worst_thread=thread,
     )
 
 
@@ -75,31 +68,36 @@ def _half_count(charges: np.ndarray) -> int:
 
 def charged_gaps(account: GpuAccount, cause: Cause) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the GPU's gaps that have a part charged to ``cause``, and those parts."""
-    gaps = account.profile.analysis.gaps
-    rows = np.flatnonzero((gaps.device == account.accounting.device) & (gaps.by_cause[:, cause] > 0))
-    return rows, gaps.by_cause[rows, cause]
+    gaps, device = account.profile.analysis.gaps, account.accounting.device
+    low, high = np.searchsorted(gaps.device, [device, device + 1])
+    charges = gaps.by_cause[low:high, cause]
+    rows = np.flatnonzero(charges)
+    return rows + low, charges[rows]
 
 
-def _worst(accounts: Sequence[GpuAccount], cause: Cause) -> tuple[str, str]:
-    """Name and thread of the host event that explains the largest part of the loss."""
-    best: dict[tuple[str, str], int] = {}
+def worst_event(accounts: Sequence[GpuAccount], cause: Cause) -> tuple[str, str] | None:
+    """Name of the host event behind most of the loss and the thread it mostly ran on; None when none is known."""
+    names: dict[str, float] = {}
+    threads: dict[str, dict[str, float]] = {}
     for account in accounts:
         trace, gaps = account.profile.trace, account.profile.analysis.gaps
         rows, charges = charged_gaps(account, cause)
         known = (gaps.cause[rows] == cause) & (gaps.evidence[rows] >= 0)
-        events = gaps.evidence[rows[known]]
+        events, weights = gaps.evidence[rows[known]], charges[known].astype(np.float64)
         if not len(events):
             continue
-        pairs = np.stack([trace.host_events.name[events], trace.host_events.thread[events]])
-        unique, inverse = np.unique(pairs, axis=1, return_inverse=True)
-        # Sums of int64, not of bincount's floats, so that they stay exact.
-        totals = np.zeros(unique.shape[1], dtype=np.int64)
-        np.add.at(totals, inverse.ravel(), charges[known])
-        top = int(np.argmax(totals))
-        name, thread = int(unique[0, top]), int(unique[1, top])
-        key = (trace.strings[name], trace.threads[thread].name)
-        best[key] = best.get(key, 0) + int(totals[top])
-    return max(best, key=best.__getitem__) if best else ("", "")
+        by_name = np.bincount(trace.host_events.name[events], weights)
+        top = int(np.argmax(by_name))
+        mine = trace.host_events.name[events] == top
+        by_thread = np.bincount(trace.host_events.thread[events[mine]], weights[mine])
+        name, thread = trace.strings[top], trace.threads[int(np.argmax(by_thread))].name
+        names[name] = names.get(name, 0.0) + float(by_name[top])
+        seen = threads.setdefault(name, {})
+        seen[thread] = seen.get(thread, 0.0) + float(by_thread.max())
+    if not names:
+        return None
+    worst = max(names, key=names.__getitem__)
+    return worst, max(threads[worst], key=threads[worst].__getitem__)
 
 
 def gap_evidence(context: Context, accounts: Sequence[GpuAccount], cause: Cause) -> tuple[Evidence, ...]:

@@ -25,9 +25,8 @@ class Thresholds:
     # With half of the loss in fewer pauses than this, single calls are to blame, not a habit.
     launch_spread_gaps: int = 5
 
-    # Idle for whatever reason, of a GPU's window (TraceLens: 15 %). No finding by itself: above
-    # `idle_critical` with most of it unexplained nobody can say that the run is well.
-    idle_warning: float = 0.15
+    # Idle for whatever reason, of a GPU's window. No finding by itself: from here on, with most of
+    # it unexplained or with no finding that covers it, nobody can say that the run is well.
     idle_critical: float = 0.40
     # What part of the idle time must be without evidence to say so.
     idle_unexplained: float = 0.50

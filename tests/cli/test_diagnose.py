@@ -197,3 +197,8 @@ def test_real_profiles_can_be_diagnosed(shared_traces: Path) -> None:
             jsonschema.Draft202012Validator(schema()).validate(data)
         assert kind in [finding["kind"] for finding in data["findings"]], name
         assert data["verdict"] != "ok", name
+
+
+def test_the_language_can_stand_before_the_subcommand(logdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--lang", "es", "diagnose", str(logdir)]) == 0
+    assert "SANO" in capsys.readouterr().out

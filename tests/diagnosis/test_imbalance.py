@@ -155,7 +155,7 @@ def test_evidence_shows_who_waited_for_whom() -> None:
 
 @given(
     devices=st.integers(2, 16),
-    steps=st.integers(3, 40),
+    steps=st.integers(6, 40),
     noise=st.floats(0.0, 4.0),
     late=st.floats(15.0, 60.0),
     data=st.data(),

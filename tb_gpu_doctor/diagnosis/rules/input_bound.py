@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.diagnosis.context import Context
-from tb_gpu_doctor.diagnosis.idle import gap_evidence, idle_loss
+from tb_gpu_doctor.diagnosis.idle import gap_evidence, idle_loss, worst_event
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 
 KIND = "input_bound"
@@ -28,10 +28,9 @@ def check(context: Context) -> Iterator[Finding]:
         explanation.append(
             Phrase(f"findings.{KIND}.per_step", {"per_step": loss.per_step, "step": context.median_step})
         )
-    if loss.worst_name:
-        explanation.append(
-            Phrase(f"findings.{KIND}.held_up_by", {"name": loss.worst_name, "thread": loss.worst_thread})
-        )
+    worst = worst_event(loss.accounts, Cause.INPUT)
+    if worst is not None:
+        explanation.append(Phrase(f"findings.{KIND}.held_up_by", {"name": worst[0], "thread": worst[1]}))
     if context.uses_tf_data or context.framework == "tensorflow":
         advice = context.advice(KIND, "prefetch_tf_data", "parallel_map_tf_data", "cache_tf_data", "measure_tf_data")
     elif context.framework == "jax":
