@@ -1,6 +1,14 @@
 import { describe, expect, it } from "vitest";
 import type { EventColumns } from "../src/api/binary";
-import { coverFromBins, coverFromEvents, findEvent, indexEvents, stackColumn, upperBound } from "../src/charts/columns";
+import {
+  coverFromBins,
+  coverFromEvents,
+  findEvent,
+  indexEvents,
+  makeBinBlock,
+  stackColumn,
+  upperBound,
+} from "../src/charts/columns";
 
 /** A repeatable random generator. */
 function random(seed: number): () => number {
@@ -67,9 +75,11 @@ describe("coverFromEvents", () => {
       const width = 1 + Math.floor(rng() * 60);
       for (const lane of [0, 7]) {
         const out = new Float32Array(CATEGORIES * width);
-        coverFromEvents(block.lanes.get(lane)!, { start, end }, width, out);
+        const active = coverFromEvents(block.lanes.get(lane)!, { start, end }, width, out);
         const wanted = bruteForce(columns, lane, start, end, width);
         for (let i = 0; i < out.length; i++) expect(out[i]).toBeCloseTo(wanted[i], 4);
+        const present = [0, 1, 2, 3].filter((c) => wanted.slice(c * width, (c + 1) * width).some((share) => share > 0));
+        expect(active).toEqual(expect.arrayContaining(present));
       }
     }
   });
@@ -90,7 +100,7 @@ describe("coverFromEvents", () => {
 describe("coverFromBins", () => {
   const width = 8;
   const cells = Uint8Array.from({ length: CATEGORIES * width }, (_, i) => (i * 37) % 256);
-  const block = { start: 0, end: 800, bins: { lanes: 1, categories: CATEGORIES, width, cells } };
+  const block = makeBinBlock({ start: 0, end: 800 }, { lanes: 1, categories: CATEGORIES, width, cells });
 
   it("gives the cells back at their own resolution", () => {
     const out = new Float32Array(CATEGORIES * width);
@@ -116,7 +126,7 @@ describe("stackColumn", () => {
       const cover = Float32Array.from({ length: 13 }, () => (rng() < 0.5 ? 0 : rng() ** 6));
       const height = 13 + Math.floor(rng() * 40);
       const rows = new Uint16Array(13);
-      stackColumn(cover, 0, 1, 13, height, rows);
+      stackColumn(cover, 0, 1, [...cover.keys()], height, rows);
       expect(rows.reduce((a, b) => a + b, 0)).toBeLessThanOrEqual(height);
       cover.forEach((share, c) => {
         expect(rows[c] > 0).toBe(share > 0);
@@ -126,7 +136,7 @@ describe("stackColumn", () => {
 
   it("fills a full column", () => {
     const rows = new Uint16Array(2);
-    stackColumn(Float32Array.of(0.7, 0.3), 0, 1, 2, 30, rows);
+    stackColumn(Float32Array.of(0.7, 0.3), 0, 1, [0, 1], 30, rows);
     expect([...rows]).toEqual([21, 9]);
   });
 });

@@ -111,17 +111,21 @@ function timeBefore(track: Track, time: number, k: number): number {
   return track.before[k - 1] + Math.min(Math.max(time - track.start[k - 1], 0), track.end[k - 1] - track.start[k - 1]);
 }
 
-/** Fills `out[category * width + pixel]` (0..1) from intervals. */
-export function coverFromEvents(lane: LaneEvents, view: Range, width: number, out: Float32Array): void {
+/**
+ * Fills `out[category * width + pixel]` (0..1) from intervals. Returns the categories that may
+ * occur in the view; only their rows are written.
+ */
+export function coverFromEvents(lane: LaneEvents, view: Range, width: number, out: Float32Array): number[] {
   const pixel = (view.end - view.start) / width;
+  const active: number[] = [];
   for (let c = 0; c < lane.tracks.length; c++) {
     const track = lane.tracks[c];
+    if (!track || track.start[0] >= view.end || track.end[track.end.length - 1] <= view.start) continue;
     const row = c * width;
-    if (!track || track.start[0] >= view.end || track.end[track.end.length - 1] <= view.start) {
-      out.fill(0, row, row + width);
-      continue;
-    }
     let k = upperBound(track.start, view.start);
+    // Nothing begins in the view and nothing reaches into it.
+    if ((k === 0 || track.end[k - 1] <= view.start) && track.start[k] >= view.end) continue;
+    active.push(c);
     let before = timeBefore(track, view.start, k);
     for (let x = 0; x < width; x++) {
       const time = view.start + (x + 1) * pixel;
@@ -131,19 +135,33 @@ export function coverFromEvents(lane: LaneEvents, view: Range, width: number, ou
       before = until;
     }
   }
+  return active;
 }
 
 export interface BinBlock extends Range {
   bins: Bins;
+  /** For each lane the categories that it has anywhere, so that the others cost nothing. */
+  present: number[][];
+}
+
+export function makeBinBlock(range: Range, bins: Bins): BinBlock {
+  const present = Array.from({ length: bins.lanes }, (_, lane) =>
+    Array.from({ length: bins.categories }, (__, c) => c).filter((c) => {
+      const from = (lane * bins.categories + c) * bins.width;
+      return bins.cells.subarray(from, from + bins.width).some((cell) => cell > 0);
+    }),
+  );
+  return { ...range, bins, present };
 }
 
 /** The same from the server's bins, which may be finer, coarser or shifted against the view. */
-export function coverFromBins(block: BinBlock, lane: number, view: Range, width: number, out: Float32Array): void {
+export function coverFromBins(block: BinBlock, lane: number, view: Range, width: number, out: Float32Array): number[] {
   const { bins } = block;
   const scale = bins.width / (block.end - block.start);
   const pixel = ((view.end - view.start) / width) * scale;
   const first = (view.start - block.start) * scale;
-  for (let c = 0; c < bins.categories; c++) {
+  const whole = 1 / (255 * pixel);
+  for (const c of block.present[lane]) {
     const from = (lane * bins.categories + c) * bins.width;
     for (let x = 0; x < width; x++) {
       const left = first + x * pixel;
@@ -155,9 +173,10 @@ export function coverFromBins(block: BinBlock, lane: number, view: Range, width:
         const cell = bins.cells[from + b];
         if (cell) sum += cell * (Math.min(b + 1, right) - Math.max(b, left));
       }
-      out[c * width + x] = sum / (255 * pixel);
+      out[c * width + x] = sum * whole;
     }
   }
+  return block.present[lane];
 }
 
 /** Index of the interval that contains a time, -1 for none. */
@@ -168,24 +187,25 @@ export function findEvent(lane: LaneEvents, time: number): number {
 
 /**
  * Shares `height` rows of one pixel column among categories by their cover. What is present gets at
- * least one row, so that nothing vanishes; the rest stays empty. `rows[c]` gets the count.
+ * least one row, so that nothing vanishes; the rest stays empty. `rows[i]` gets the count of `active[i]`.
  */
 export function stackColumn(
   cover: Float32Array,
   offset: number,
   stride: number,
-  categories: number,
+  active: readonly number[],
   height: number,
   rows: Uint16Array,
 ): void {
+  const n = active.length;
   let used = 0;
   let largest = -1;
-  for (let c = 0; c < categories; c++) {
-    const share = cover[offset + c * stride];
+  for (let i = 0; i < n; i++) {
+    const share = cover[offset + active[i] * stride];
     const count = share > 0 ? Math.max(1, Math.round(share * height)) : 0;
-    rows[c] = count;
+    rows[i] = count;
     used += count;
-    if (count > 0 && (largest < 0 || count > rows[largest])) largest = c;
+    if (count > 0 && (largest < 0 || count > rows[largest])) largest = i;
   }
   // Rounding up can ask for more rows than there are: the largest gives them back.
   while (used > height && largest >= 0) {
@@ -194,6 +214,6 @@ export function stackColumn(
     rows[largest] -= excess;
     used -= excess;
     largest = 0;
-    for (let c = 1; c < categories; c++) if (rows[c] > rows[largest]) largest = c;
+    for (let i = 1; i < n; i++) if (rows[i] > rows[largest]) largest = i;
   }
 }

@@ -175,7 +175,7 @@ export class LanePainter {
         // A lane cut by the scroll border: paint what is visible of it.
         if (bottom <= 0) continue;
       }
-      if (!data.cover(lane, view, width, b.cover)) b.cover.fill(0);
+      const active = data.cover(lane, view, width, b.cover) ?? [];
       const from = Math.max(0, top);
       paintLane(
         pixels,
@@ -184,6 +184,7 @@ export class LanePainter {
         bottom - from,
         width,
         b.cover,
+        active,
         b.brush,
         background,
         Math.max(1, Math.round(scale)),

@@ -11,6 +11,7 @@ import {
   findEvent,
   indexEvents,
   type LaneEvents,
+  makeBinBlock,
 } from "../charts/columns";
 import { covers, length, type Range, widen } from "../charts/viewport";
 import { whenVisible } from "./host";
@@ -117,7 +118,7 @@ export class TimelineData {
         // Many lanes: one bin a pixel of the screen is enough.
         const wide = pixels * (this.meta.lanes.length > 32 ? 1 : 2);
         const bins = await fetchBins(this.profile, start, end, Math.min(Math.ceil(wide), WIDEST_BINS), options);
-        this.keepBins({ ...choice.range, bins }, overviewFirst);
+        this.keepBins(makeBinBlock(choice.range, bins), overviewFirst);
         again = overviewFirst;
       }
       this.error.value = null;
@@ -173,31 +174,25 @@ export class TimelineData {
 
   /** Categories that occur somewhere in the recording; all of them while that is not known. */
   present(): string[] {
-    const overview = this.overview?.bins;
+    const overview = this.overview;
     if (!overview) return this.meta.categories;
-    const { lanes, categories, width, cells } = overview;
-    return this.meta.categories.filter((_, c) => {
-      for (let lane = 0; lane < lanes; lane++) {
-        const from = (lane * categories + c) * width;
-        if (cells.subarray(from, from + width).some((cell) => cell > 0)) return true;
-      }
-      return false;
-    });
+    const found = new Set(overview.present.flat());
+    return this.meta.categories.filter((_, c) => found.has(c));
   }
 
-  /** Fills `out[category * width + pixel]` for one lane; false when nothing is loaded. */
-  cover(index: number, view: Range, width: number, out: Float32Array): boolean {
+  /**
+   * Fills `out[category * width + pixel]` for one lane. Returns the categories whose rows it
+   * wrote; the others are empty. Null when nothing is loaded.
+   */
+  cover(index: number, view: Range, width: number, out: Float32Array): readonly number[] | null {
     const block = this.block(view);
     if (block) {
       const lane = block.lanes.get(this.meta.lanes[index].id);
-      if (lane) coverFromEvents(lane, view, width, out);
-      else out.fill(0);
-      return true;
+      return lane ? coverFromEvents(lane, view, width, out) : [];
     }
     const bins = this.bestBins(view);
-    if (!bins || index >= bins.bins.lanes) return false;
-    coverFromBins(bins, index, view, width, out);
-    return true;
+    if (!bins || index >= bins.bins.lanes) return null;
+    return coverFromBins(bins, index, view, width, out);
   }
 
   /** The interval at a time, when intervals are loaded; undefined when they are not, null for none there. */
