@@ -51,7 +51,7 @@ def missing_gpu_finding(context: Context, kind: str, profiles: Sequence[HostProf
         "cupti_permission": ("allow_counters", "container"),
         "cupti_missing": ("install_cupti",),
         "no_gpu": ("check_driver", "check_framework@"),
-        "host_only": ("device_tracer@", "check_framework@"),
+        "host_only": ("check_framework@", "device_tracer@"),
         None: ("check_framework@", "device_tracer@", "allow_counters"),
     }[cause]
     return Finding(
