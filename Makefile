@@ -49,8 +49,8 @@ frontend-test: $(NPM_STAMP) ## lint, types and tests of the tab; is the committe
 	cd frontend && npm run --silent test
 	cd frontend && npm run --silent check-bundle
 
-fuzz: $(STAMPS)/test ## feed the decoder damaged files for FUZZ_SECONDS, with sanitizers
-	@if [ -f fuzz/run.sh ]; then PYTHON=$(BIN)/python bash fuzz/run.sh $(FUZZ_SECONDS); fi
+fuzz: ## feed the decoder damaged files for FUZZ_SECONDS, under sanitizers
+	bash fuzz/run.sh $(FUZZ_SECONDS)
 
 pytest: $(STAMPS)/test $(NPM_STAMP) chromium ## the Python and browser tests (PYTEST_ARGS="-k word")
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
@@ -62,7 +62,7 @@ demo-logs: $(STAMPS)/package ## write the generated runs of demo_logs anew; the 
 	$(BIN)/python -m simulator.demo
 
 screenshots: $(STAMPS)/test chromium ## docs/images from a real TensorBoard on the demo runs
-	$(BIN)/python scripts/screenshots.py
+	$(BIN)/python -m scripts.screenshots
 
 format: $(STAMPS)/test $(NPM_STAMP) ## format Python and the frontend
 	$(BIN)/ruff check --fix .
