@@ -8,7 +8,7 @@ one clock: times of two traces are never subtracted from each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from functools import cached_property
@@ -225,6 +225,29 @@ class HostEvents:
         return slice(int(low), int(high))
 
 
+@dataclass(frozen=True)
+class SparseStat:
+    """A stat that few host events carry.
+
+    Attributes:
+        rows: rows of `HostEvents`, rising.
+        values: their values, of the same shape; string ids where the stat is a text.
+    """
+
+    rows: Int64
+    values: Int64
+
+    def at(self, rows: Int64, absent: int = -1) -> Int64:
+        """The values of any rows, ``absent`` where not recorded."""
+        if not len(self.rows):
+            return np.full(len(rows), absent, np.int64)
+        found = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
+        return np.where(self.rows[found] == rows, self.values[found], absent)
+
+
+NO_STAT = SparseStat(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
 _FLOAT_COLUMNS = {"occupancy_pct": np.float32}
 _DTYPES: dict[str, type[np.generic]] = {
     "device": np.int32, "stream": np.int32, "thread": np.int32, "name": np.int32,
@@ -287,9 +310,16 @@ def device_events(count: int, **given: Sequence[int] | NDArray[Any]) -> DeviceEv
 
 def host_events(count: int, **given: Sequence[int] | NDArray[Any]) -> HostEvents:
     """Host columns from the given ones (unsorted), the rest "not recorded"; sorts them."""
+    return ordered_host_events(count, **given)[0]
+
+
+def ordered_host_events(count: int, **given: Sequence[int] | NDArray[Any]) -> tuple[HostEvents, Int64 | None]:
+    """As `host_events`, and the given row of each sorted one (None: they were sorted)."""
     columns = _columns(HostEvents, count, given)
     order = row_order(columns["thread"], columns["start"], columns["duration"])
-    return HostEvents(**(columns if order is None else {name: column[order] for name, column in columns.items()}))
+    if order is None:
+        return HostEvents(**columns), None
+    return HostEvents(**{name: column[order] for name, column in columns.items()}), order
 
 
 @dataclass(frozen=True)
@@ -304,6 +334,9 @@ class Trace:
         recorded: start and end of the recording on this clock, when the file says.
         warnings, errors: as the profiler recorded them.
         notes: what the decoder had to leave out or repair.
+        host_stats: stats of tf.data's host events by the profiler's name (``id``, ``parent_id``,
+            ``parallelism``, ``buffer_limit``, ``element_size``, ``cpu_budget``, ``autotune``);
+            those that no event carries are left out.
     """
 
     path: str
@@ -320,3 +353,4 @@ class Trace:
     warnings: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
     notes: tuple[Note, ...] = field(default_factory=tuple)
+    host_stats: Mapping[str, SparseStat] = field(default_factory=dict)

@@ -73,6 +73,14 @@ SLOTS: tuple[tuple[str, SlotKind], ...] = (
     ("name", SlotKind.STR),
     ("hlo_op", SlotKind.STR),
     ("hlo_module", SlotKind.STR),
+    # tf.data
+    ("id", SlotKind.INT),
+    ("parent_id", SlotKind.INT),
+    ("parallelism", SlotKind.INT),
+    ("buffer_limit", SlotKind.INT),
+    ("element_size", SlotKind.INT),
+    ("cpu_budget", SlotKind.INT),
+    ("autotune", SlotKind.STR),
 )
 SLOT_DTYPES = {SlotKind.INT: np.int64, SlotKind.FLOAT: np.float64, SlotKind.STR: np.int32}
 

@@ -19,11 +19,12 @@ from tb_gpu_doctor.traces.columns import (
     HostEvents,
     HostThread,
     Int64,
+    SparseStat,
     Stream,
     StringTable,
     Trace,
     device_events,
-    host_events,
+    ordered_host_events,
 )
 from tb_gpu_doctor.traces.errors import Note, TraceError
 from tb_gpu_doctor.traces.sessions import XPLANE_SUFFIX
@@ -35,6 +36,7 @@ from tb_gpu_doctor.traces.xplane_columns import (
     framework_op,
     launch_op,
     slot_columns,
+    sparse_stats,
 )
 from tb_gpu_doctor.traces.xspace import walk
 
@@ -44,8 +46,9 @@ _ENVIRONMENT_PLANE = "Task Environment"
 _NOT_THREADS = ("/host:metadata", "/host:__ScopeRangeCallStack__")
 # Longer than any profile: CUPTI's overflown clocks give such times.
 MAX_TIME_PS = 7 * 24 * 3600 * 10**12
-# Files are normalised to the session's start. One that is not starts later than this.
-_NORMALISED_NS = 24 * 3600 * 10**9
+# Files are normalised to the session's start; one that is not has times since 1970. Anything
+# between is a broken clock, not another zero.
+_EPOCH_NS = 10**18
 _MAX_NS = 4 * 10**15  # the sum of two such times, in picoseconds, still fits in an int64
 _MEMORY_STATS = ("memalloc_details", "MemFree_details", "memfree_details", "MemoryResidency_details")
 
@@ -118,6 +121,8 @@ class _Builder:
         self.thread_index: dict[tuple[bytes, int], int] = {}
         self.device_parts: list[dict[str, Any]] = []
         self.host_parts: list[dict[str, Any]] = []
+        self.host_stats: dict[str, list[tuple[Int64, Int64]]] = {}
+        self.host_count = 0
         self.texts: dict[str, list[str]] = {"error": [], "warning": [], "hostname": []}
         self.start_unix_ns: int | None = None
         self.stop_unix_ns: int | None = None
@@ -220,6 +225,9 @@ class _Builder:
             "op": launch_op(plane, rows, ids),
         }
         self.host_parts.append(part)
+        for stat, (index, values) in sparse_stats(plane, rows, ids).items():
+            self.host_stats.setdefault(stat, []).append((index + self.host_count, values))
+        self.host_count += len(rows)
 
     # -- times -----------------------------------------------------------------------------
 
@@ -228,7 +236,7 @@ class _Builder:
         keep = keep & (plane.has_start != 0)
         if self.base_ns is None and keep.any():
             usual = int(np.median(plane.line_timestamp_ns[plane.line[keep]]))
-            self.base_ns = usual if abs(usual) > _NORMALISED_NS else 0
+            self.base_ns = usual if usual > _EPOCH_NS else 0
         # Python integers first: a hostile timestamp must not wrap around
         shifts = [int(stamp) - (self.base_ns or 0) for stamp in plane.line_timestamp_ns.tolist()]
         fits = np.array([abs(shift) <= _MAX_NS for shift in shifts], np.bool_)
@@ -257,6 +265,7 @@ class _Builder:
             notes.append(Note("negative_durations", {"count": self.negative}))
         recorded = None
         wall_start = self.start_unix_ns if not self.base_ns else None
+        host, host_stats = _joined_host(self.host_parts, self.host_stats)
         if self.start_unix_ns and self.stop_unix_ns and not self.base_ns:
             length = (self.stop_unix_ns - self.start_unix_ns) * 1000
             recorded = (0, length) if 0 < length <= MAX_TIME_PS else None
@@ -269,12 +278,13 @@ class _Builder:
             streams=tuple(self.streams),
             device_events=_joined_device(self.device_parts),
             threads=tuple(self.threads),
-            host_events=_joined_host(self.host_parts),
+            host_events=host,
             wall_start_unix_ns=wall_start,
             recorded=recorded,
             warnings=tuple(self.texts["warning"]),
             errors=tuple(self.texts["error"]),
             notes=tuple(notes),
+            host_stats=host_stats,
         )
 
     def _order_devices(self) -> None:
@@ -340,6 +350,22 @@ def _joined_device(parts: list[dict[str, Any]]) -> DeviceEvents:
     return device_events(count, **(_join(parts) if parts else {}))
 
 
-def _joined_host(parts: list[dict[str, Any]]) -> HostEvents:
+def _joined_host(
+    parts: list[dict[str, Any]], stats: dict[str, list[tuple[Int64, Int64]]]
+) -> tuple[HostEvents, dict[str, SparseStat]]:
+    """All host rows in order, and the sparse stats (given by unsorted row) of the sorted rows."""
     count = sum(len(part["start"]) for part in parts)
-    return host_events(count, **(_join(parts) if parts else {}))
+    events, order = ordered_host_events(count, **(_join(parts) if parts else {}))
+    sorted_row = None
+    if order is not None and stats:
+        sorted_row = np.empty(count, np.int64)
+        sorted_row[order] = np.arange(count)
+    found = {}
+    for name, pieces in stats.items():
+        rows, values = (np.concatenate(column) for column in zip(*pieces, strict=True))
+        if sorted_row is not None:
+            rows = sorted_row[rows]
+            rising = np.argsort(rows)
+            rows, values = rows[rising], values[rising]
+        found[name] = SparseStat(rows, values)
+    return events, found

@@ -33,6 +33,11 @@ HOST_SLOTS = {
     "consumer_id": "_c",
     "graph": "cuda_graph_id",
 }
+# Stats of tf.data's events, kept only where they are.
+SPARSE_HOST_SLOTS = ("id", "parent_id", "parallelism", "buffer_limit", "element_size", "cpu_budget", "autotune")
+# Events that these stats say something about; many others have an `id`.
+_TF_DATA_PREFIXES = (b"Iterator", b"InstantiatedCapturedFunction::", b"Executor", b"MultiDeviceIterator")
+_TF_DATA_MARK = b"Iterator::"
 
 
 def slot_columns(
@@ -49,6 +54,26 @@ def slot_columns(
     if "is_root" in columns:
         columns["is_root"] = (columns["is_root"] == 1).astype(np.int8)
     return columns
+
+
+def sparse_stats(plane: RawPlane, rows: Int64, ids: NDArray[np.int32]) -> dict[str, tuple[Int64, Int64]]:
+    """tf.data's stats as (index into ``rows``, value); nothing for a plane without tf.data."""
+    if _TF_DATA_MARK not in plane.strings.blob:
+        return {}
+    strings = plane.strings
+    wanted = np.array([strings.raw(i).startswith(_TF_DATA_PREFIXES) for i in range(len(strings))] + [False])
+    at = np.flatnonzero(wanted[plane.event_name[rows]])
+    found = {}
+    for slot in SPARSE_HOST_SLOTS:
+        values = plane.slot(slot)
+        if values is None:
+            continue
+        picked = values[rows[at]]
+        has = picked != -1
+        if has.any():
+            kept = picked[has]
+            found[slot] = (at[has], (ids[kept] if kept.dtype == np.int32 else kept).astype(np.int64))
+    return found
 
 
 def framework_op(plane: RawPlane, rows: Int64, ids: NDArray[np.int32]) -> NDArray[np.int32]:
