@@ -38,10 +38,23 @@ export function t(key: MessageKey, params: MessageParams = {}): string {
 
 type PluralKey = { [K in MessageKey]: K extends `${infer Stem}_other` ? Stem : never }[MessageKey];
 
+// Building these takes longer than all else of a message.
+const rules = new Map<Lang, { plural: Intl.PluralRules; number: Intl.NumberFormat }>();
+
+function rulesOf(language: Lang) {
+  let found = rules.get(language);
+  if (!found) {
+    found = { plural: new Intl.PluralRules(language), number: new Intl.NumberFormat(language) };
+    rules.set(language, found);
+  }
+  return found;
+}
+
 /** The singular or plural message (`key_one`, `key_other`) for a count, with the count as `{n}`. */
 export function plural(key: PluralKey, count: number, params: MessageParams = {}): string {
-  const rule = new Intl.PluralRules(lang.value).select(count) === "one" ? "one" : "other";
-  return t(`${key}_${rule}` as MessageKey, { n: new Intl.NumberFormat(lang.value).format(count), ...params });
+  const { plural: choose, number } = rulesOf(lang.value);
+  const form = choose.select(count) === "one" ? "one" : "other";
+  return t(`${key}_${form}` as MessageKey, { n: number.format(count), ...params });
 }
 
 /** The message of a key made from an id the server sent; an unknown id is shown as it is. */

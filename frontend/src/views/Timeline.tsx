@@ -3,8 +3,8 @@ import { fetchMoment } from "../api/routes";
 import type { MomentDetails, ProfileId, TimelineMeta } from "../api/types";
 import { AXIS_HEIGHT, drawAxis, LanePainter, laneLayout, prepare, STEPS_HEIGHT, THEMES } from "../charts/draw";
 import { length, pan, type Range, zoom } from "../charts/viewport";
-import { formatDuration, formatInt, formatRange, fullText, shorten } from "../format";
-import { plural, t } from "../i18n";
+import { formatDuration, formatRange, fullText, shorten } from "../format";
+import { lang, plural, t } from "../i18n";
 import { dark } from "../state/host";
 import { highlight, timelineCalls } from "../state/store";
 import { TimelineData } from "../state/timeline";
@@ -134,6 +134,15 @@ function summary(meta: TimelineMeta): string {
   return parts.join(". ");
 }
 
+const MOST_DESCRIBED = 64;
+
+function describeLanes({ lanes }: TimelineMeta): string {
+  const described = lanes
+    .slice(0, MOST_DESCRIBED)
+    .map((lane) => `${lane.label}: ${plural("intervals", lane.intervals)}`);
+  return described.join("; ");
+}
+
 interface TimelineProps {
   profile: ProfileId;
   meta: TimelineMeta;
@@ -159,6 +168,10 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
   // Known with the overview, which comes once.
   const overviewed = data.version.value > 0;
   const present = useMemo(() => data.present(), [data, overviewed]);
+
+  const language = lang.value;
+  // Dependencies: the language of the words.
+  const lanesText = useMemo(() => describeLanes(meta), [meta, language]);
 
   const layout = laneLayout(meta.lanes.length);
   const total = meta.lanes.length * layout.pitch;
@@ -408,11 +421,7 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
           {data.loading.value ? ` · ${t("loading_details")}` : ""}
         </p>
       </div>
-      <p class="hidden">
-        {meta.lanes.length <= 64
-          ? meta.lanes.map((lane) => `${lane.label}: ${plural("intervals", lane.intervals)}`).join("; ")
-          : formatInt(meta.lanes.length)}
-      </p>
+      <p class="hidden">{lanesText}</p>
     </div>
   );
 }
