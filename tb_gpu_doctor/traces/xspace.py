@@ -51,8 +51,8 @@ def walk(path: str) -> Iterator[SpaceItem]:
         raise TraceError("missing_path", path) from None
     except PermissionError:
         raise TraceError("no_permission", path) from None
-    except OSError as error:
-        raise TraceError("io_error", path, reason=error.strerror or str(error)) from None
+    except (OSError, ValueError) as error:  # ValueError: a path that no file can have
+        raise TraceError("io_error", path, reason=getattr(error, "strerror", None) or str(error)) from None
 
 
 def _walk(file: BinaryIO, size: int, path: str) -> Iterator[SpaceItem]:
