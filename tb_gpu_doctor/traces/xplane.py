@@ -265,6 +265,7 @@ class _Builder:
             notes.append(Note("negative_durations", {"count": self.negative}))
         recorded = None
         wall_start = self.start_unix_ns if not self.base_ns else None
+        device = _joined_device(self.device_parts)
         host, host_stats = _joined_host(self.host_parts, self.host_stats)
         if self.start_unix_ns and self.stop_unix_ns and not self.base_ns:
             length = (self.stop_unix_ns - self.start_unix_ns) * 1000
@@ -276,7 +277,7 @@ class _Builder:
             strings=StringTable.of(self.strings.ids),
             devices=tuple(self.devices),
             streams=tuple(self.streams),
-            device_events=_joined_device(self.device_parts),
+            device_events=device,
             threads=tuple(self.threads),
             host_events=host,
             wall_start_unix_ns=wall_start,
