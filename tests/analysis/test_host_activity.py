@@ -105,7 +105,6 @@ def activity_of(trace: Trace) -> HostActivity:
     return HostActivity(trace, enclosing(trace.host_events))
 
 
-@pytest.mark.xfail(strict=True, reason="B11: holes are judged piece by piece")
 @given(traces(nested=True), st.integers(-5, 80), st.integers(0, 60))
 def test_time_in_each_cause(trace: Trace, low: int, length: int) -> None:
     unit = _unit(trace)
@@ -115,7 +114,6 @@ def test_time_in_each_cause(trace: Trace, low: int, length: int) -> None:
         assert ours(activity, thread.index, low * unit, (low + length) * unit) == expected
 
 
-@pytest.mark.xfail(strict=True, reason="B11: holes are judged piece by piece")
 @given(traces(), st.integers(-5, 80), st.integers(0, 60))
 def test_time_in_each_cause_where_events_overlap_partly(trace: Trace, low: int, length: int) -> None:
     test_time_in_each_cause.hypothesis.inner_test(trace, low, length)  # type: ignore[attr-defined]
@@ -184,7 +182,6 @@ def test_holes_of_launching() -> None:
     assert causes(record, 320, 330) == {None: 10}
 
 
-@pytest.mark.xfail(strict=True, reason="B11: holes are judged piece by piece")
 def test_bookkeeping_inside_a_hole_does_not_end_it() -> None:
     record = Recorder()
     record.call("main", "cuLaunchKernel", 0, 10)

@@ -83,7 +83,7 @@ def test_many_kinds_of_producers_stay_apart() -> None:
         "flat",
         "deep",
         "staircase",
-        pytest.param("deep_then_long", marks=pytest.mark.xfail(strict=True, reason="B7: quadratic")),
+        "deep_then_long",
     ],
 )
 def test_enclosers_take_no_quadratic_time(shape: str) -> None:

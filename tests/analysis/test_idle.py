@@ -64,7 +64,8 @@ def test_the_launch_cuts_each_gap(trace: Trace) -> None:
             continue
         called = min(max(int(trace.host_events.start[call]), start), end)
         assert device_side <= end - called
-        assert parts[Cause.LAUNCH] + device_side >= end - called
+        # the launch's own latency belongs to the synchronisation that drained the queue before it, if one did
+        assert parts[Cause.LAUNCH] + parts[Cause.SYNC] + device_side >= end - called
         before = int(gaps.before[row])
         if before >= 0 and launch[before] == call:
             assert device_side == end - start
@@ -344,6 +345,68 @@ def test_gpus_of_one_process_have_their_own_gaps() -> None:
     record.launch("second", 485, 490, 500, 3, gpu=1)
     assert "input" not in causes_of(record, 100) or causes_of(record, 100)["input"] <= 50
     assert causes_of(record, 100, gpu=1)["input"] == 380
+
+
+def test_work_that_a_synchronisation_left_uncovered_is_its_fault() -> None:
+    record = Recorder()
+    busy(record, 100)
+    record.call("main", "cuStreamSynchronize", 10, 102)
+    record.call("main", "$metrics.py:12 log", 102, 300)
+    record.launch("main", 310, 315, 400, 2)
+    record.call("main", "$metrics.py:12 log", 312, 600)  # no synchronisation before this gap
+    record.launch("main", 610, 615, 700, 3)
+    assert causes_of(record, 100) == {"sync": 215}
+    assert causes_of(record, 400)["host_other"] == 200
+
+
+def test_a_synchronisation_before_a_fetch_leaves_the_fetch_its_time() -> None:
+    record = Recorder()
+    busy(record, 100)
+    record.call("main", "cuStreamSynchronize", 10, 101)
+    record.call("main", "IteratorGetNext", 101, 900)
+    record.launch("main", 910, 915, 1000, 2)
+    assert causes_of(record, 100) == {"input": 799, "sync": 16}
+
+
+def test_a_synchronisation_long_before_the_gap_has_no_part_in_it() -> None:
+    record = Recorder()
+    busy(record, 100)
+    record.call("main", "cuStreamSynchronize", 10, 60)
+    record.call("main", "$metrics.py:12 log", 60, 300)
+    record.launch("main", 310, 315, 400, 2)
+    assert "sync" not in causes_of(record, 100)
+
+
+def test_a_queued_kernel_that_starts_when_another_gpu_is_done_waited_for_it() -> None:
+    record = Recorder(gpus=2)
+    record.launch("main", 0, 10, 100, 1)
+    record.launch("main", 1, 10, 500, 2, gpu=1)
+    record.launch("main", 2, 503, 600, 3)
+    record.work(600, 700, gpu=1)
+    assert causes_of(record, 100) == {"peer": 403}
+
+
+def test_a_queued_kernel_that_starts_later_did_not_wait_for_the_other_gpu() -> None:
+    record = Recorder(gpus=2)
+    record.launch("main", 0, 10, 100, 1)
+    record.launch("main", 1, 10, 450, 2, gpu=1)
+    record.launch("main", 2, 503, 600, 3)
+    assert causes_of(record, 100) == {"dependency": 403}
+
+
+@pytest.mark.xfail(strict=True, reason="B16: the window ends where another GPU's event ends, which is no evidence")
+def test_the_end_of_the_window_is_no_sign_of_a_peer() -> None:
+    record = Recorder(gpus=2)
+    for step in range(3):
+        at = 1000.0 * step
+        record.step("main", step, at, at + 500)
+        record.launch("main", at + 2, at + 10, at + 900, 10 + step, gpu=0)
+        record.launch("main", at + 3, at + 10, at + 300, 20 + step, gpu=1)
+    record.launch("main", 2200, 4000, 4100, 99, gpu=1)
+    record.step("main", 3, 10_000, 10_001)
+    result = analyse(record.trace())
+    assert result.window == Window(0, 2900 * US)
+    assert causes_of(record, 2300, gpu=1) == {"dependency": 600}
 
 
 def test_no_gap_at_all() -> None:
