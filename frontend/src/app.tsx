@@ -1,3 +1,4 @@
+import { Fragment } from "preact";
 import { useEffect } from "preact/hooks";
 import { cleanText } from "./format";
 import { lang, t } from "./i18n";
@@ -93,9 +94,12 @@ function Body() {
       {status === "failed" && error ? <Failed error={error} retry={() => void refreshSessions()} /> : null}
       <MissingSession />
       <Problems answer={data} />
-      <Report />
-      <TimelineSection />
-      <KernelSection />
+      {/* A new profile starts with fresh parts: nothing failed, unfolded or scrolled is left of the one before. */}
+      <Fragment key={JSON.stringify(selected.value)}>
+        <Report />
+        <TimelineSection />
+        <KernelSection />
+      </Fragment>
     </>
   );
 }

@@ -143,7 +143,7 @@ interface HostMessage {
 
 /** Listens for TensorBoard's reload button over its experimental message port. */
 export function onDataReloaded(listener: () => void): void {
-  if (window.parent === window) return;
+  if (!outer) return;
   try {
     const channel = new MessageChannel();
     const port = channel.port1;
@@ -159,7 +159,7 @@ export function onDataReloaded(listener: () => void): void {
       const reply: HostMessage = { type: message.type, id: message.id, payload: null, error: null, isReply: true };
       port.postMessage(JSON.stringify(reply));
     };
-    window.parent.postMessage("experimental.bootstrap", window.location.origin, [channel.port2]);
+    outer.postMessage("experimental.bootstrap", window.location.origin, [channel.port2]);
   } catch {
     // The port is experimental: without it the Refresh button remains.
   }
