@@ -149,6 +149,17 @@ describe("the verdict", () => {
     );
   });
 
+  it("says a share once", () => {
+    const sentence = (title: string) =>
+      verdictSentence(
+        result({ verdict: "critical", devices: [], findings: [finding({ saving_ms_per_step: null, title })] }),
+      );
+    expect(sentence("GPU 1 rests")).toBe("1 critical problem. The largest: GPU 1 rests (25% of the window).");
+    expect(sentence("GPU 1 rests 25% of the time")).toBe(
+      "1 critical problem. The largest: GPU 1 rests 25% of the time.",
+    );
+  });
+
   it("does without what is unknown", () => {
     const unknown = finding({ saving_ms_per_step: null, share: null });
     expect(verdictSentence(result({ verdict: "critical", findings: [unknown], devices: [] }))).toBe(

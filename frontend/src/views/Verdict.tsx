@@ -24,7 +24,7 @@ export function verdictSentence(result: Diagnosis): string {
   const cost =
     worst.saving_ms_per_step !== null
       ? t("verdict_cost_step", { cost: formatMs(worst.saving_ms_per_step) })
-      : worst.share !== null
+      : worst.share !== null && !worst.title.includes("%")
         ? t("verdict_cost_share", { share: formatPercent(worst.share) })
         : "";
   const counts = [
