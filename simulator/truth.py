@@ -178,18 +178,20 @@ def idle_pieces(work: Sequence[Work], recording_start: int) -> list[IdlePiece]:
     then the GPU's own pause between two kernels.
     """
     pieces: list[IdlePiece] = []
-    busy_until = recording_start
+    busy_until = computed_until = recording_start
     for item in work:
         if item.start > busy_until:
             cuts: list[tuple[int, int, str]] = []
             called = min(max(item.called, busy_until), item.start)
             if called > busy_until:
-                cuts += _host_cuts(item, busy_until, called)
+                cuts += _host_cuts(item, busy_until, called, computed_until)
             ready = min(max(item.ready, called), item.start)
             met = min(max(item.dependencies_met, ready), item.start)
             cuts += [(called, ready, "launch"), (ready, met, "dependency"), (met, item.start, "kernel_gap")]
             pieces += [IdlePiece(*cut) for cut in cuts if cut[1] > cut[0]]
         busy_until = max(busy_until, item.end)
+        if item.kernel.category != "communication":
+            computed_until = max(computed_until, item.end)
     return pieces
 
 
@@ -197,10 +199,13 @@ def idle_pieces(work: Sequence[Work], recording_start: int) -> list[IdlePiece]:
 _HIDDEN_WORK = ("launch", "host_other")
 
 
-def _host_cuts(item: Work, start: int, called: int) -> list[tuple[int, int, str]]:
-    """What the host did in [start, called); after a sync that drained the queue its work counts as sync."""
+def _host_cuts(item: Work, start: int, called: int, computed_until: int) -> list[tuple[int, int, str]]:
+    """What the host did in [start, called); after a sync that drained the queue its work counts as sync.
+
+    The queue was empty from ``computed_until`` on, though a collective may have run on.
+    """
     cuts = list(item.thread.causes(start, called))
-    drained = item.thread.drained_at(start, called)
+    drained = item.thread.drained_at(computed_until, called)
     if drained is None:
         return cuts
     charged: list[tuple[int, int, str]] = []

@@ -1,0 +1,218 @@
+"""Holds one diagnosis of a simulated run against the simulator's truth."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from simulator.faults.cases import Case
+from simulator.scenarios import SimulatedRun
+from simulator.truth import IDLE_CAUSES, Truth
+from tb_gpu_doctor.analysis.analyse import analyse
+from tb_gpu_doctor.analysis.results import TraceAnalysis
+from tb_gpu_doctor.diagnosis.context import HostProfile
+from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
+from tb_gpu_doctor.diagnosis.model import Diagnosis, Evidence, Finding, Phrase
+from tb_gpu_doctor.diagnosis.rules import RULES
+from tb_gpu_doctor.traces.xplane import read_xplane
+
+# A fault that costs less than this share of the run need not be found, nor be named first.
+MIN_COST = 0.06
+# Faults whose costs are this close to the highest may stand first just as well.
+NEARLY_AS_MUCH = 0.75
+LOUD = ("warning", "critical")
+
+
+def ruled_kinds() -> frozenset[str]:
+    """The kinds that a rule exists for."""
+    return frozenset(rule.__module__.rsplit(".", 1)[-1] for rule in RULES)
+
+
+@dataclass(frozen=True)
+class FaultScore:
+    """What became of one planted fault; None where it does not apply.
+
+    Attributes:
+        required: it cost enough to be found, and a rule for it exists.
+        found: a finding of the kind is there.
+        gpus, cause, culprit: whether the finding names the right ones.
+        saving: saving that the finding states over what the simulation without the fault saves.
+    """
+
+    kind: str
+    plant: str
+    cost: float
+    required: bool
+    found: bool
+    gpus: bool | None = None
+    cause: bool | None = None
+    culprit: bool | None = None
+    saving: float | None = None
+
+
+@dataclass(frozen=True)
+class Score:
+    """One run.
+
+    Attributes:
+        top: whether the first finding is the costliest fault's; None where there is none to expect.
+        alarms: kinds at warning or worse in a healthy run.
+        said: kinds in the order of the diagnosis, with what it says of them.
+        idle: largest difference over GPUs between found and true idle time per cause, over the window.
+        idle_truth: the true shares of the causes, largest over the GPUs.
+    """
+
+    case: str
+    seed: int
+    verdict: str
+    faults: tuple[FaultScore, ...]
+    top: bool | None
+    alarms: tuple[str, ...]
+    said: tuple[str, ...]
+    idle: Mapping[str, float] = field(default_factory=dict)
+    idle_truth: Mapping[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing was planted."""
+        return not self.faults
+
+    @property
+    def idle_error(self) -> float:
+        """The worst cause's error."""
+        return max(self.idle.values(), default=0.0)
+
+
+def score(case: Case, seed: int) -> Score:
+    """Simulates, diagnoses and compares one run."""
+    started = time.perf_counter()
+    run = case.run(seed)
+    analysis, diagnosis = diagnosed(run)
+    costs = case.costs(seed, run)
+    kinds = ruled_kinds()
+    faults = tuple(_fault(case, i, run, diagnosis, cost, kinds) for i, cost in enumerate(costs))
+    found, truth = _idle(analysis, run.truth)
+    return Score(
+        case.name,
+        seed,
+        diagnosis.verdict,
+        faults,
+        _top(case, faults, diagnosis),
+        () if faults else tuple(finding.kind for finding in diagnosis.findings if finding.severity in LOUD),
+        tuple(_summary(finding) for finding in diagnosis.findings),
+        found,
+        truth,
+        time.perf_counter() - started,
+    )
+
+
+def diagnosed(run: SimulatedRun) -> tuple[TraceAnalysis, Diagnosis]:
+    """What the doctor says of a run, by way of its file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{run.hostname}.xplane.pb"
+        path.write_bytes(run.space.encode())
+        trace = read_xplane(str(path), run.hostname)
+        analysis = analyse(trace)
+        return analysis, diagnose_profiles([HostProfile(run.hostname, trace, analysis)])
+
+
+def _fault(
+    case: Case, index: int, run: SimulatedRun, diagnosis: Diagnosis, cost: float, kinds: frozenset[str]
+) -> FaultScore:
+    fault, plant = run.truth.faults[index], case.planted[index].plant
+    required = cost >= MIN_COST and fault.kind in kinds
+    same = [finding for finding in diagnosis.findings if finding.kind == fault.kind]
+    # several findings of a kind differ by cause
+    same.sort(key=lambda finding: fault.cause is not None and finding.cause != fault.cause)
+    if not same:
+        return FaultScore(fault.kind, plant.id, cost, required, False)
+    finding = same[0]
+    steps = max(1, len(run.truth.markers))
+    low, high = run.truth.window
+    saved = cost * (high - low) / steps
+    return FaultScore(
+        fault.kind,
+        plant.id,
+        cost,
+        required,
+        True,
+        tuple(ref.id for ref in finding.gpus) == fault.gpus if fault.gpus else None,
+        finding.cause == fault.cause if fault.cause is not None else None,
+        any(fault.culprit in text for text in _texts(finding)) if fault.culprit else None,
+        finding.saving_ps_per_step / saved
+        if plant.timed and finding.saving_ps_per_step is not None and cost >= MIN_COST
+        else None,
+    )
+
+
+def _top(case: Case, faults: tuple[FaultScore, ...], diagnosis: Diagnosis) -> bool | None:
+    """Whether what costs most is named first, among the findings about the run."""
+    about_run = [
+        (fault, planted.plant)
+        for fault, planted in zip(faults, case.planted, strict=True)
+        if fault.required and planted.plant.scope != "none"
+    ]
+    if not about_run:
+        return None
+    if any(fault.cost >= MIN_COST and not fault.required for fault in faults):
+        return None  # the other fault has no rule yet: nobody knows what it should push down
+    highest = max(fault.cost for fault, _ in about_run)
+    good: set[str] = set()
+    for fault, plant in about_run:
+        if fault.cost >= NEARLY_AS_MUCH * highest or not plant.timed:
+            good |= {fault.kind, *plant.also}
+    first = next((finding for finding in diagnosis.findings if not finding.is_about_profile), None)
+    return first is not None and first.kind in good
+
+
+def _idle(analysis: TraceAnalysis, truth: Truth) -> tuple[dict[str, float], dict[str, float]]:
+    errors, shares = dict.fromkeys(IDLE_CAUSES, 0.0), dict.fromkeys(IDLE_CAUSES, 0.0)
+    if analysis.window is None:
+        return errors, shares
+    window = (analysis.window.start, analysis.window.end)
+    for account in analysis.accounting:
+        if not truth.gpus[account.device].events:
+            continue
+        true = truth.accounting(account.device, window).idle_by_cause
+        for cause, found in zip(IDLE_CAUSES, account.idle_by_cause, strict=True):
+            errors[cause] = max(errors[cause], abs(found - true[cause]) / account.wall)
+            shares[cause] = max(shares[cause], true[cause] / account.wall)
+    return errors, shares
+
+
+def _summary(finding: Finding) -> str:
+    share = "" if finding.share is None else f" {finding.share:.0%}"
+    cause = "" if finding.cause is None else f" ({finding.cause})"
+    return (
+        f"{finding.kind}{cause}{share} on {','.join(str(ref.id) for ref in finding.gpus) or '-'} [{finding.severity}]"
+    )
+
+
+def _texts(finding: Finding) -> Iterator[str]:
+    for phrase in (finding.title, *finding.explanation, *finding.advice):
+        yield from _params(phrase)
+    for evidence in finding.evidence:
+        yield from _evidence(evidence)
+
+
+def _evidence(evidence: Evidence) -> Iterator[str]:
+    yield evidence.thread or ""
+    if isinstance(evidence.what, Phrase):
+        yield from _params(evidence.what)
+    else:
+        yield evidence.what
+
+
+def _params(phrase: Phrase) -> Iterator[str]:
+    for value in phrase.params.values():
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from (str(item) for item in value)
+        elif isinstance(value, Phrase):
+            yield value.key
+            yield from _params(value)

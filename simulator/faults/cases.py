@@ -1,0 +1,155 @@
+"""All cases: each fault alone at several strengths, pairs of faults, and healthy controls.
+
+A case and a seed make a run. What the run's faults cost comes from the simulator alone: the
+same run is simulated again without the fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+from zlib import crc32
+
+from simulator.faults.bases import base
+from simulator.faults.device_faults import DEVICE_FAULTS, PROFILE_FAULTS
+from simulator.faults.healthy import healthy_setups
+from simulator.faults.host_faults import HOST_FAULTS
+from simulator.faults.plant import STRENGTHS, Plant
+from simulator.faults.setup import Setup, Style, simulate
+from simulator.scenarios import SimulatedRun
+
+PLANTS: dict[str, Plant] = {plant.id: plant for plant in (*HOST_FAULTS, *DEVICE_FAULTS, *PROFILE_FAULTS)}
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A fault of a case.
+
+    Attributes:
+        plant: what.
+        strength: ``mild``, ``medium`` or ``strong``.
+    """
+
+    plant: Plant
+    strength: str
+
+    @property
+    def share(self) -> float:
+        """The share of the step that it was asked to cost."""
+        return STRENGTHS[self.strength]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run, but for the seed.
+
+    Attributes:
+        name: unique, and enough to find it again.
+        planted: the faults; empty for a healthy control.
+        start: the setup before anything is planted.
+    """
+
+    name: str
+    planted: tuple[Planted, ...]
+    start: Callable[[Random], Setup]
+
+    def setup(self, seed: int, without: int | None = None) -> Setup:
+        """The setup with all faults, or all but one."""
+        setup = self.start(Random(f"{self.name}/{seed}"))
+        for index, planted in enumerate(self.planted):
+            if index != without:
+                setup = planted.plant.apply(setup, planted.share)
+        return setup
+
+    def run(self, seed: int) -> SimulatedRun:
+        """The run."""
+        setup = self.setup(seed)
+        faults = tuple(planted.plant.fault(setup) for planted in self.planted)
+        return simulate(setup, self.name, self._number(seed), faults)
+
+    def costs(self, seed: int, run: SimulatedRun) -> tuple[float, ...]:
+        """What each fault costs, as a share of the run's time: by simulating it without the fault."""
+        found = []
+        for index, planted in enumerate(self.planted):
+            if not planted.plant.timed:
+                found.append(planted.share)
+                continue
+            better = simulate(self.setup(seed, without=index), self.name, self._number(seed))
+            found.append(1 - _span(better) / _span(run))
+        return tuple(found)
+
+    def _number(self, seed: int) -> int:
+        return crc32(self.name.encode()) + seed
+
+
+def _span(run: SimulatedRun) -> int:
+    low, high = run.truth.window
+    return high - low
+
+
+def _case(style: Style, gpus: int, *planted: tuple[str, str]) -> Case:
+    chosen = tuple(Planted(PLANTS[name], strength) for name, strength in planted)
+    shapes = {item.plant.shape for item in chosen} - {"large"}
+    shape = shapes.pop() if shapes else "large"
+    steps = max(item.plant.steps for item in chosen)
+    name = "+".join(f"{name}.{strength}" for name, strength in planted)
+    return Case(f"{name}/{style}/{gpus}", chosen, lambda rng: base(style, gpus, shape, steps, rng))
+
+
+def _singles() -> list[Case]:
+    found = []
+    for number, plant in enumerate(PLANTS.values()):
+        for place, style in enumerate(plant.styles):
+            for step, strength in enumerate(STRENGTHS):
+                allowed = [n for n in (1, 2, 4, 8) if plant.min_gpus <= n <= plant.max_gpus]
+                # every count is used, the large ones less often: they take longest
+                order = (0, 1, 2, 1, 0, 3, 1, 2)
+                gpus = allowed[order[(number + place + 3 * step) % len(order)] % len(allowed)]
+                found.append(_case(style, 1 if style.startswith("eager") else gpus, (plant.id, strength)))
+    return found
+
+
+_PAIRS: tuple[tuple[Style, int, tuple[str, str], tuple[str, str]], ...] = (
+    ("keras", 4, ("imbalance.slow_gpu", "strong"), ("input_bound.map", "strong")),
+    ("keras", 2, ("imbalance.slow_gpu", "medium"), ("sync_stall.numpy", "strong")),
+    ("keras", 1, ("checkpoint_stall.callback", "strong"), ("input_bound.map", "medium")),
+    ("keras", 1, ("input_bound.map", "medium"), ("compile_stall.retrace", "strong")),
+    ("keras", 1, ("input_bound.no_prefetch", "medium"), ("op_placement.bounce", "strong")),
+    ("keras", 1, ("sync_stall.numpy", "medium"), ("transfer_bound.pageable", "strong")),
+    ("keras", 2, ("sync_stall.op", "strong"), ("transfer_bound.outputs", "mild")),
+    ("keras", 2, ("op_placement.bounce", "strong"), ("imbalance.uneven_work", "medium")),
+    ("keras", 2, ("checkpoint_stall.ops", "strong"), ("imbalance.slow_gpu", "mild")),
+    ("keras", 1, ("low_occupancy.registers", "medium"), ("input_bound.reader", "strong")),
+    ("keras", 2, ("idle_gpus.unused", "medium"), ("input_bound.map", "medium")),
+    ("keras", 1, ("step_outliers.pause", "mild"), ("sync_stall.driver", "strong")),
+    ("keras", 2, ("compile_stall.retrace", "medium"), ("checkpoint_stall.callback", "strong")),
+    ("keras", 1, ("launch_bound.slow", "strong"), ("input_bound.map", "strong")),
+    ("jax", 2, ("input_bound.loader", "strong"), ("imbalance.slow_gpu", "strong")),
+    ("jax", 1, ("low_occupancy.shared", "medium"), ("input_bound.loader", "strong")),
+    ("jax", 1, ("sync_stall.block", "strong"), ("transfer_bound.pageable", "mild")),
+    ("jax", 2, ("sync_stall.float", "medium"), ("checkpoint_stall.orbax", "strong")),
+    ("jax", 2, ("compile_stall.recompile", "strong"), ("imbalance.uneven_work", "mild")),
+    ("jax", 1, ("underfilled_gpu.blocks", "medium"), ("compile_stall.xla", "medium")),
+    ("jax", 2, ("transfer_bound.asarray", "strong"), ("imbalance.slow_gpu", "mild")),
+    ("jax", 1, ("input_bound.loader", "medium"), ("sync_stall.block", "medium")),
+    ("jax", 2, ("launch_bound.slow", "strong"), ("sync_stall.float", "medium")),
+    ("jax", 2, ("idle_gpus.unused", "medium"), ("sync_stall.block", "medium")),
+    ("jax", 1, ("checkpoint_stall.orbax", "medium"), ("input_bound.reader", "medium")),
+    ("jax", 2, ("no_steps.markers", "medium"), ("input_bound.loader", "strong")),
+    ("jax", 2, ("no_steps.markers", "medium"), ("sync_stall.float", "strong")),
+    ("keras", 2, ("no_steps.markers", "medium"), ("transfer_bound.pageable", "strong")),
+    ("eager_tf", 1, ("sync_stall.often", "medium"), ("input_bound.loader", "strong")),
+    ("eager_tf", 1, ("op_placement.bounce", "medium"), ("input_bound.map", "medium")),
+    ("eager_tf", 1, ("launch_bound.slow", "strong"), ("checkpoint_stall.callback", "mild")),
+    ("eager_jax", 1, ("sync_stall.float", "medium"), ("transfer_bound.pageable", "medium")),
+)
+
+
+@cache
+def all_cases() -> dict[str, Case]:
+    """Every case by name."""
+    found = [*_singles(), *(_case(style, gpus, first, second) for style, gpus, first, second in _PAIRS)]
+    found += [Case(name, (), start) for name, start in healthy_setups().items()]
+    return {case.name: case for case in found}

@@ -1,0 +1,148 @@
+"""What is to be simulated, as data that faults can change: a style of training, its model, its GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from simulator import eager_program, jax_program, tf_program
+from simulator.device import Device, Kernel
+from simulator.eager_program import EagerProgram, EagerRun
+from simulator.export import Recorder, WorkStats
+from simulator.hardware import H100, Gpu
+from simulator.host import HostThread, Interruption
+from simulator.items import Graph
+from simulator.jax_program import JaxProgram, JaxRun
+from simulator.models import AllReduce, Item
+from simulator.scenarios import SimulatedRun, finish, new_simulation
+from simulator.tf_input import InputSpec
+from simulator.tf_program import TfProgram, TfRun
+from simulator.truth import Fault, Marker
+
+Style = Literal["keras", "jax", "eager_tf", "eager_jax"]
+Model = Callable[[int], Iterable[Item]]
+_SESSION = ("2026_03_09_11_20_00", 1_773_055_200_000_000_000)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A run before it is simulated.
+
+    Attributes:
+        style: framework and kind of training loop.
+        gpus: how many GPUs train; ``unused`` more are in the machine.
+        model: the items of one step for a GPU.
+        run: fields of the style's run that differ from their defaults.
+        target: the GPU that a fault of one GPU is planted on.
+        slow: slowdown by GPU; slow_steps: by step, on all GPUs.
+        spread: jitter of the kernels.
+        serialized: the GPUs run one thing at a time.
+        recorder: how the profiler is set up.
+    """
+
+    style: Style
+    gpus: int
+    steps: int
+    model: Model
+    run: Mapping[str, Any] = field(default_factory=dict)
+    unused: int = 0
+    target: int = 0
+    slow: Mapping[int, float] = field(default_factory=dict)
+    slow_steps: Mapping[int, float] = field(default_factory=dict)
+    spread: float = 0.012
+    serialized: bool = False
+    recorder: Recorder = field(default_factory=Recorder)
+    gpu: Gpu = H100
+
+    @property
+    def step_us(self) -> float:
+        """What a GPU computes in a step, in microseconds."""
+        return sum(_micros(item) for item in self.model(0))
+
+    @property
+    def all_gpus(self) -> tuple[int, ...]:
+        """The GPUs that train."""
+        return tuple(range(self.gpus))
+
+    def with_run(self, **changes: Any) -> Setup:
+        """Other fields of the style's run."""
+        return replace(self, run={**self.run, **changes})
+
+    def with_interruption(self, interruption: Interruption) -> Setup:
+        """One more thing that Python does between steps."""
+        return self.with_run(interruptions=(*self.run.get("interruptions", ()), interruption))
+
+    def with_items(self, *items: Item, at: float = 1.0, gpu: int | None = None) -> Setup:
+        """More items in each step, at a place from 0 (first) to 1 (last), on all GPUs or on one."""
+        before = self.model
+
+        def model(replica: int) -> Iterable[Item]:
+            known = list(before(replica))
+            if gpu is not None and replica != gpu:
+                return known
+            # not behind the collectives' join
+            end = next((i for i, item in enumerate(known) if isinstance(item, Kernel) and item.joins), len(known))
+            place = round(end * at)
+            return [*known[:place], *items, *known[place:]]
+
+        return replace(self, model=model)
+
+
+def _micros(item: Item) -> float:
+    if isinstance(item, Graph):
+        return sum(_micros(kernel) for kernel in item.kernels)
+    return item.micros if isinstance(item, Kernel) and not item.copy else 0.0
+
+
+def scaled(items: Iterable[Item], factor: float, collectives: bool = True) -> list[Item]:
+    """Items with kernels and collectives that take longer or shorter."""
+    found: list[Item] = []
+    for item in items:
+        if isinstance(item, Kernel):
+            found.append(replace(item, micros=item.micros * factor))
+        elif isinstance(item, AllReduce):
+            if collectives:
+                found.append(replace(item, micros=item.micros * factor))
+        else:
+            found.append(item)
+    return found
+
+
+def simulate(setup: Setup, name: str, seed: int, faults: tuple[Fault, ...] = ()) -> SimulatedRun:
+    """Runs a setup; equal arguments give an equal run."""
+    simulation = new_simulation(seed)
+    devices = [
+        Device(
+            simulation,
+            index,
+            setup.gpu,
+            setup.slow.get(index, 1.0),
+            setup.spread,
+            setup.slow_steps,
+            setup.serialized,
+        )
+        for index in range(setup.gpus + setup.unused)
+    ]
+    used = devices[: setup.gpus]
+    threads: list[HostThread]
+    markers: list[Marker]
+    stats: WorkStats
+    if setup.style == "keras":
+        tf = TfProgram(simulation, used, TfRun(steps=setup.steps, plan=setup.model, **{"input": FAST, **setup.run}))
+        threads, markers, stats = tf.threads, tf.markers, tf_program.framework_stats
+    elif setup.style == "jax":
+        jax_run = JaxRun(steps=setup.steps, plan=lambda: setup.model(0), plan_of=setup.model, **setup.run)
+        jax = JaxProgram(simulation, used, jax_run)
+        threads, markers, stats = jax.threads, jax.markers, jax_program.framework_stats
+    else:
+        dialect: Literal["tensorflow", "jax"] = "tensorflow" if setup.style == "eager_tf" else "jax"
+        eager_run = EagerRun(steps=setup.steps, plan=lambda: setup.model(0), dialect=dialect, **setup.run)
+        eager = EagerProgram(simulation, used, eager_run)
+        threads, markers, stats = eager.threads, eager.markers, eager_program.framework_stats
+    simulation.run()
+    return finish(name, *_SESSION, devices, threads, markers, faults, stats, setup.recorder)
+
+
+# An input pipeline that is always ahead.
+FAST = InputSpec(elements=8, map_us=300, parallelism=4, buffer=4, ready=3, read_us=20)
