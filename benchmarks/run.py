@@ -195,7 +195,7 @@ def put_section(title: str, body: str, path: Path = RESULTS) -> None:
 HOW = """Repeat with `make bench`, or
 
     python -m benchmarks.run --rounds 5       # 1 M device + 1 M host events
-    python -m benchmarks.run --large --huge   # also 5 M + 5 M, and a file past 2 GiB (12 GB of memory, 10 GB of disk)
+    python -m benchmarks.run --large --huge   # also 5 M + 5 M, and a file past 2 GiB (9 GB of memory, 3 GB of disk)
 
 The files are written by `benchmarks/generate.py` (8 GPUs of 5 streams, 8-10 stats an event). Each number is the
 median over fresh processes, imports not counted, file in the page cache; the cases take turns. Machines differ
