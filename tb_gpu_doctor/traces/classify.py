@@ -94,6 +94,12 @@ def detail_int(values: dict[str, str], *keys: str) -> int:
     return -1
 
 
+def host_memory(values: dict[str, str]) -> int:
+    """Host memory of a copy by its ``kind_src`` and ``kind_dst``: 1 pageable, 0 page-locked, -1 neither or unknown."""
+    ends = (values.get("kind_src", ""), values.get("kind_dst", ""))
+    return 1 if "pageable" in ends else 0 if "pinned" in ends else -1
+
+
 def copy_class(kind: CopyKind) -> EventClass:
     """Copies between GPUs are communication."""
     return EventClass.COMMUNICATION if kind is CopyKind.P2P else EventClass.COPY

@@ -141,6 +141,7 @@ class DeviceEvents:
         copy_kind: `CopyKind`.
         copy_bytes: size of a copy or memset.
         copy_async: 1 asynchronous, 0 synchronous.
+        copy_memory: host memory of a copy: 1 pageable, 0 page-locked (pinned).
         occupancy_pct: theoretical occupancy as recorded; NaN when absent or 0.
         group: the profiler's step group.
         graph: CUDA graph id.
@@ -160,6 +161,7 @@ class DeviceEvents:
     copy_kind: UInt8
     copy_bytes: Int64
     copy_async: NDArray[np.int8]
+    copy_memory: NDArray[np.int8]
     occupancy_pct: Float32
     group: Int64
     graph: Int64
@@ -252,7 +254,8 @@ _FLOAT_COLUMNS = {"occupancy_pct": np.float32}
 _DTYPES: dict[str, type[np.generic]] = {
     "device": np.int32, "stream": np.int32, "thread": np.int32, "name": np.int32,
     "details": np.int32, "op": np.int32, "hlo_op": np.int32, "hlo_module": np.int32,
-    "klass": np.uint8, "copy_kind": np.uint8, "copy_async": np.int8, "is_root": np.int8,
+    "klass": np.uint8, "copy_kind": np.uint8, "copy_async": np.int8, "copy_memory": np.int8,
+    "is_root": np.int8,
     **_FLOAT_COLUMNS,
 }  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,7 +98,7 @@ def launch_op(plane: RawPlane, rows: Int64, ids: NDArray[np.int32]) -> NDArray[n
 
 
 def classify_events(plane: RawPlane, rows: Int64, part: dict[str, Any]) -> None:
-    """Set klass, copy_kind, copy_bytes and copy_async; each distinct text is looked at once."""
+    """Set klass and what is known of copies; each distinct text is looked at once."""
     count = len(rows)
     names = plane.event_name[rows]
     hlo = _picked(plane, "hlo_op", rows)
@@ -109,15 +109,16 @@ def classify_events(plane: RawPlane, rows: Int64, part: dict[str, Any]) -> None:
     klass[collective[inverse]] = EventClass.COMMUNICATION
     kind = np.zeros(count, np.uint8)
     size = np.full(count, -1, np.int64)
-    is_async = np.full(count, -1, np.int8)
+    is_async, memory = np.full(count, -1, np.int8), np.full(count, -1, np.int8)
     copies = _picked(plane, "memcpy_details", rows)
     at = np.flatnonzero(copies >= 0)
     if len(at):
         pairs, inverse = _distinct(names[at], copies[at])
         looked = [_copy(strings[name], strings[details]) for name, details in pairs]
-        kind[at] = np.array([k for k, _, _ in looked], np.uint8)[inverse]
-        size[at] = np.array([s for _, s, _ in looked], np.int64)[inverse]
-        is_async[at] = np.array([a for _, _, a in looked], np.int8)[inverse]
+        kind[at] = np.array([copy.kind for copy in looked], np.uint8)[inverse]
+        size[at] = np.array([copy.size for copy in looked], np.int64)[inverse]
+        is_async[at] = np.array([copy.is_async for copy in looked], np.int8)[inverse]
+        memory[at] = np.array([copy.memory for copy in looked], np.int8)[inverse]
         klass[at] = np.where(kind[at] == CopyKind.P2P, EventClass.COMMUNICATION, EventClass.COPY)
     for slot in _MEMSET_STATS:
         sets = _picked(plane, slot, rows)
@@ -127,7 +128,7 @@ def classify_events(plane: RawPlane, rows: Int64, part: dict[str, Any]) -> None:
             klass[at] = EventClass.MEMSET
             values = [classify.detail_values(strings[int(t)]) for t in texts.tolist()]
             size[at] = np.array([classify.detail_int(v, "num_bytes", "size") for v in values], np.int64)[inverse]
-    part.update(klass=klass, copy_kind=kind, copy_bytes=size, copy_async=is_async)
+    part.update(klass=klass, copy_kind=kind, copy_bytes=size, copy_async=is_async, copy_memory=memory)
 
 
 def _distinct(first: NDArray[np.int32], second: NDArray[np.int32]) -> tuple[list[tuple[int, int]], Int64]:
@@ -145,11 +146,21 @@ def _picked(plane: RawPlane, slot: str, rows: Int64) -> NDArray[np.int32]:
     return np.full(len(rows), -1, np.int32) if values is None else values[rows].astype(np.int32)
 
 
-def _copy(name: str, details: str) -> tuple[int, int, int]:
+class _Copy(NamedTuple):
+    """What a copy's details say; -1 where they do not."""
+
+    kind: int
+    size: int
+    is_async: int
+    memory: int
+
+
+def _copy(name: str, details: str) -> _Copy:
     values = classify.detail_values(details)
     is_async = classify.detail_int(values, "async")
-    return (
+    return _Copy(
         classify.copy_kind(name, details),
         classify.detail_int(values, "size"),
         is_async if is_async in (0, 1) else -1,
+        classify.host_memory(values),
     )

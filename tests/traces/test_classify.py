@@ -133,3 +133,19 @@ def test_every_line_of_the_real_files_that_became_a_stream_is_called_one(folder:
     trace = real_trace(folder)
     assert trace.streams
     assert all(stream.name.startswith("Stream #") for stream in trace.streams)
+
+
+@pytest.mark.parametrize(
+    ("details", "memory"),
+    [
+        ("kind_src:pageable kind_dst:device size:4096 dest:0 async:1", 1),
+        ("kind_src:device kind_dst:pageable size:4", 1),
+        ("kind_src:pinned kind_dst:device size:8", 0),
+        ("kind_src:pageable kind_dst:pinned", 1),  # staged: the pageable end is what makes it slow
+        ("kind_src:device kind_dst:device size:8", -1),
+        ("size:112 dest:4 async:0", -1),
+        ("", -1),
+    ],
+)
+def test_host_memory_of_copies(details: str, memory: int) -> None:
+    assert classify.host_memory(classify.detail_values(details)) == memory

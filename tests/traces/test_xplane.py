@@ -172,6 +172,7 @@ def test_a_written_trace_comes_back(path: Path) -> None:
     assert [CopyKind(k).name for k in d.copy_kind.tolist()] == ["NONE", "NONE", "H2D", "P2P", "NONE", "NONE"]
     assert d.copy_bytes.tolist() == [-1, -1, 64, 96, 256, -1]
     assert d.copy_async.tolist()[:4] == [-1, -1, 1, 0]
+    assert d.copy_memory.tolist() == [-1, -1, 0, -1, -1, -1]
     assert d.correlation.tolist() == [5, 6, -1, -1, -1, -1]
     assert (d.group.tolist()[0], d.graph.tolist()[0]) == (3, 8)
     assert trace.strings[d.details[0]] == trace.strings[d.details[1]] == details
