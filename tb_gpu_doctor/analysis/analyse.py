@@ -8,6 +8,7 @@ from tb_gpu_doctor.analysis.accounting import account, all_busy_sets, summarise
 from tb_gpu_doctor.analysis.callers import causality
 from tb_gpu_doctor.analysis.critical_path import step_costs
 from tb_gpu_doctor.analysis.idle import find_gaps, no_gaps
+from tb_gpu_doctor.analysis.input_pipeline import find_pipelines
 from tb_gpu_doctor.analysis.kernels import kernel_table
 from tb_gpu_doctor.analysis.lateness import find_lateness
 from tb_gpu_doctor.analysis.launches import launch_of, launch_stats
@@ -39,8 +40,17 @@ def analyse(trace: Trace, progress: Callable[[float], None] | None = None) -> Tr
     report(0.4)
     if window is None:
         return TraceAnalysis(
-            steps, None, recorded_span(trace), (), no_gaps(), (), None, kernel_table(trace, None), ()
-        )  # fmt: skip
+            steps=steps,
+            window=None,
+            recorded=recorded_span(trace),
+            accounting=(),
+            gaps=no_gaps(),
+            summaries=(),
+            lateness=None,
+            kernels=kernel_table(trace, None),
+            launches=(),
+            pipelines=find_pipelines(trace, recorded_span(trace), causes),
+        )
     gaps = find_gaps(trace, window, launch, causes)
     report(0.7)
     busy_of = all_busy_sets(trace)
@@ -50,6 +60,8 @@ def analyse(trace: Trace, progress: Callable[[float], None] | None = None) -> Tr
     report(0.85)
     kernels = kernel_table(trace, window)
     launches = launch_stats(trace, launch, window)
+    report(0.95)
+    pipelines = find_pipelines(trace, (window.start, window.end), causes, gaps)
     report(1.0)
     return TraceAnalysis(
         steps=steps,
@@ -62,6 +74,7 @@ def analyse(trace: Trace, progress: Callable[[float], None] | None = None) -> Tr
         kernels=kernels,
         launches=launches,
         step_costs=step_costs(steps, gaps, lateness) if steps.count else None,
+        pipelines=pipelines,
     )
 
 

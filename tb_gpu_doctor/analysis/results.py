@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tb_gpu_doctor.analysis.input_results import InputPipeline
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.traces.columns import Int32, Int64, UInt8
 
@@ -264,7 +265,8 @@ class TraceAnalysis:
 
     ``window`` is None when the trace holds no device event; then ``accounting``,
     ``gaps`` (empty), ``summaries`` and ``launches`` hold nothing. ``recorded`` is the
-    recorded time of the file, None when it cannot be told.
+    recorded time of the file, None when it cannot be told. ``pipelines`` are the input pipelines,
+    the one that GPUs waited for longest first; they are found without a window as well.
     """
 
     steps: Steps
@@ -277,3 +279,4 @@ class TraceAnalysis:
     kernels: KernelTable
     launches: tuple[LaunchStats, ...]
     step_costs: StepCosts | None = None
+    pipelines: tuple[InputPipeline, ...] = ()
