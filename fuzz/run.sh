@@ -10,7 +10,7 @@ set -euo pipefail
 
 seconds=${1:-30}
 here=$(cd "$(dirname "$0")" && pwd)
-core=$here/../tb_gpu_doctor/traces/wire_core.c
+traces=$here/../tb_gpu_doctor/traces
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # The core's own allocations go through fuzz/check.c, which lets some of them fail.
@@ -22,8 +22,12 @@ export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 
 # build COMPILER SANITIZERS MAIN OUTPUT
 build() {
-    "$1" "${flags[@]}" "-fsanitize=$2" "${renamed[@]}" -c "$core" -o "$work/core.o" 2>"$work/log" &&
-        "$1" "${flags[@]}" "-fsanitize=$2" "$3" "$here/check.c" "$work/core.o" -o "$4" 2>>"$work/log"
+    local part
+    for part in wire_core wire_tables; do
+        "$1" "${flags[@]}" "-fsanitize=$2" "${renamed[@]}" -c "$traces/$part.c" -o "$work/$part.o" 2>"$work/log" ||
+            return 1
+    done
+    "$1" "${flags[@]}" "-fsanitize=$2" "$3" "$here/check.c" "$work"/wire_*.o -o "$4" 2>"$work/log"
 }
 
 build_libfuzzer() {

@@ -5,6 +5,8 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <string.h>
+
 #include "wire_core.h"
 
 /* What the core's allocations become. `thread` is set while the GIL is released. */

@@ -5,345 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- wire format ---------------------------------------------------------------------------------- */
-
-enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };
-
-#define FIELD(number, type) ((uint32_t)(number) << 3 | (uint32_t)(type))
-
-/* Where a span without bytes points: never NULL, on which no arithmetic is defined. */
-static const uint8_t nothing = 0;
-
-typedef struct {
-    const uint8_t *at;
-    const uint8_t *end;
-} cursor;
-
-static inline cursor cursor_of(wire_span span)
-{
-    cursor c = {span.data, span.data + span.size};
-    return c;
-}
-
-static inline size_t left(const cursor *c)
-{
-    return (size_t)(c->end - c->at);
-}
-
-/* At most 10 bytes; bits above 64 are dropped. */
-static bool read_long_varint(cursor *c, uint64_t *value)
-{
-    const uint8_t *at = c->at;
-    size_t limit = left(c) < 10 ? left(c) : 10;
-    uint64_t result = 0;
-    for (size_t i = 0; i < limit; i++) {
-        uint64_t byte = at[i];
-        result |= (byte & 0x7f) << (7 * i);
-        if (byte < 0x80) {
-            c->at = at + i + 1;
-            *value = result;
-            return true;
-        }
-    }
-    return false;
-}
-
-static inline bool read_varint(cursor *c, uint64_t *value)
-{
-    if (c->at < c->end && *c->at < 0x80) {
-        *value = *c->at++;
-        return true;
-    }
-    return read_long_varint(c, value);
-}
-
-static inline bool read_tag(cursor *c, uint32_t *tag)
-{
-    uint64_t value = 0;
-    if (!read_varint(c, &value) || value < 8 || value > UINT32_MAX)
-        return false;
-    *tag = (uint32_t)value;
-    return true;
-}
-
-static inline bool read_span(cursor *c, wire_span *span)
-{
-    uint64_t size = 0;
-    if (!read_varint(c, &size) || size > left(c))
-        return false;
-    span->data = c->at;
-    span->size = (size_t)size;
-    c->at += size;
-    return true;
-}
-
-static inline bool skip_bytes(cursor *c, size_t count)
-{
-    if (left(c) < count)
-        return false;
-    c->at += count;
-    return true;
-}
-
-static inline uint64_t load_u64(const uint8_t *at)
-{
-    return (uint64_t)at[0] | (uint64_t)at[1] << 8 | (uint64_t)at[2] << 16 | (uint64_t)at[3] << 24 |
-           (uint64_t)at[4] << 32 | (uint64_t)at[5] << 40 | (uint64_t)at[6] << 48 | (uint64_t)at[7] << 56;
-}
-
-static inline bool read_double(cursor *c, double *value)
-{
-    if (left(c) < 8)
-        return false;
-    uint64_t bits = load_u64(c->at);
-    memcpy(value, &bits, sizeof bits);
-    c->at += 8;
-    return true;
-}
-
-static bool skip_field(cursor *c, uint32_t tag)
-{
-    uint64_t ignored = 0;
-    wire_span span;
-    switch (tag & 7) {
-    case VARINT:
-        return read_varint(c, &ignored);
-    case FIXED64:
-        return skip_bytes(c, 8);
-    case BYTES:
-        return read_span(c, &span);
-    case FIXED32:
-        return skip_bytes(c, 4);
-    default: /* groups (3, 4), and 6 and 7, which do not exist */
-        return false;
-    }
-}
-
-/* ---- keyed hash: SipHash-1-3 ---------------------------------------------------------------------- */
-
-static inline uint64_t rotate(uint64_t x, int bits)
-{
-    return x << bits | x >> (64 - bits);
-}
-
-#define SIP_ROUND                                                                                                      \
-    do {                                                                                                               \
-        v0 += v1, v1 = rotate(v1, 13), v1 ^= v0, v0 = rotate(v0, 32);                                                  \
-        v2 += v3, v3 = rotate(v3, 16), v3 ^= v2;                                                                       \
-        v0 += v3, v3 = rotate(v3, 21), v3 ^= v0;                                                                       \
-        v2 += v1, v1 = rotate(v1, 17), v1 ^= v2, v2 = rotate(v2, 32);                                                  \
-    } while (0)
-
-static uint64_t hash_bytes(const uint64_t seed[2], const uint8_t *at, size_t size)
-{
-    uint64_t v0 = seed[0] ^ 0x736f6d6570736575u, v1 = seed[1] ^ 0x646f72616e646f6du;
-    uint64_t v2 = seed[0] ^ 0x6c7967656e657261u, v3 = seed[1] ^ 0x7465646279746573u;
-    uint64_t last = (uint64_t)size << 56;
-    size_t tail = size & 7;
-    for (const uint8_t *end = at + (size - tail); at != end; at += 8) {
-        uint64_t word = load_u64(at);
-        v3 ^= word;
-        SIP_ROUND;
-        v0 ^= word;
-    }
-    for (size_t i = 0; i < tail; i++)
-        last |= (uint64_t)at[i] << (8 * i);
-    v3 ^= last;
-    SIP_ROUND;
-    v0 ^= last;
-    v2 ^= 0xff;
-    SIP_ROUND;
-    SIP_ROUND;
-    SIP_ROUND;
-    return v0 ^ v1 ^ v2 ^ v3;
-}
-
-static uint64_t hash_key(const uint64_t seed[2], int64_t key)
-{
-    uint8_t bytes[8];
-    memcpy(bytes, &key, sizeof bytes);
-    return hash_bytes(seed, bytes, sizeof bytes);
-}
-
-/* ---- growing arrays ------------------------------------------------------------------------------- */
-
-/* The array with room for one more element, NULL without memory; doubles, so that n appends cost O(n). */
-static void *reserve(void *items, size_t count, size_t *capacity, size_t item_size)
-{
-    if (count < *capacity)
-        return items;
-    size_t wanted = *capacity ? *capacity * 2 : 16;
-    if (wanted > SIZE_MAX / 2 / item_size)
-        return NULL;
-    void *grown = realloc(items, wanted * item_size);
-    if (grown != NULL)
-        *capacity = wanted;
-    return grown;
-}
-
-/* ---- interned strings ----------------------------------------------------------------------------- */
-
-typedef struct {
-    uint32_t hash;
-    int32_t id; /* -1: free */
-} bucket;
-
-/* Strings stay where they are in the plane; only at the end are they copied out. */
-typedef struct {
-    wire_span *items;
-    size_t count;
-    size_t capacity;
-    bucket *buckets; /* a power of two, at most half full */
-    size_t bucket_count;
-} string_table;
-
-static bool grow_buckets(string_table *table)
-{
-    size_t wanted = table->bucket_count ? table->bucket_count * 2 : 256;
-    if (wanted > SIZE_MAX / 2 / sizeof(bucket))
-        return false;
-    bucket *fresh = malloc(wanted * sizeof *fresh);
-    if (fresh == NULL)
-        return false;
-    memset(fresh, 0xff, wanted * sizeof *fresh);
-    /* 32 bits of hash place the strings: beyond 2**32 buckets there are none. */
-    for (size_t i = 0; i < table->bucket_count; i++) {
-        if (table->buckets[i].id < 0)
-            continue;
-        size_t slot = table->buckets[i].hash & (wanted - 1);
-        while (fresh[slot].id >= 0)
-            slot = (slot + 1) & (wanted - 1);
-        fresh[slot] = table->buckets[i];
-    }
-    free(table->buckets);
-    table->buckets = fresh;
-    table->bucket_count = wanted;
-    return true;
-}
-
-/* Id of a string, -1 without memory. */
-static int32_t intern(string_table *table, const uint64_t seed[2], wire_span span)
-{
-    if (table->count * 2 >= table->bucket_count && !grow_buckets(table))
-        return -1;
-    uint32_t hash = (uint32_t)hash_bytes(seed, span.data, span.size);
-    size_t slot = hash & (table->bucket_count - 1);
-    for (; table->buckets[slot].id >= 0; slot = (slot + 1) & (table->bucket_count - 1)) {
-        if (table->buckets[slot].hash != hash)
-            continue;
-        wire_span known = table->items[table->buckets[slot].id];
-        if (known.size == span.size && memcmp(known.data, span.data, span.size) == 0)
-            return table->buckets[slot].id;
-    }
-    if (table->count >= INT32_MAX)
-        return -1;
-    wire_span *items = reserve(table->items, table->count, &table->capacity, sizeof *items);
-    if (items == NULL)
-        return -1;
-    table->items = items;
-    items[table->count] = span;
-    table->buckets[slot].hash = hash;
-    table->buckets[slot].id = (int32_t)table->count;
-    return (int32_t)table->count++;
-}
-
-/* ---- metadata maps -------------------------------------------------------------------------------- */
-
-typedef struct {
-    int64_t key;
-    wire_span name;
-    int32_t string; /* the name interned, -1 not yet */
-    int32_t slot;   /* of stat metadata: the column it names, -1 none */
-} metadata;
-
-typedef struct {
-    metadata *items;
-    size_t count;
-    size_t capacity;
-    uint32_t *buckets; /* index + 1, 0 free; a power of two, at most half full */
-    size_t bucket_count;
-    uint32_t *direct; /* index + 1 of keys 0 .. direct_count - 1: how profilers number them */
-    size_t direct_count;
-} metadata_map;
-
-static size_t metadata_bucket(const metadata_map *map, const uint64_t seed[2], int64_t key)
-{
-    size_t slot = (size_t)hash_key(seed, key) & (map->bucket_count - 1);
-    while (map->buckets[slot] != 0 && map->items[map->buckets[slot] - 1].key != key)
-        slot = (slot + 1) & (map->bucket_count - 1);
-    return slot;
-}
-
-static bool grow_map(metadata_map *map, const uint64_t seed[2])
-{
-    size_t wanted = map->bucket_count ? map->bucket_count * 2 : 64;
-    if (wanted > SIZE_MAX / 2 / sizeof *map->buckets)
-        return false;
-    uint32_t *fresh = calloc(wanted, sizeof *fresh);
-    if (fresh == NULL)
-        return false;
-    free(map->buckets);
-    map->buckets = fresh;
-    map->bucket_count = wanted;
-    for (size_t i = 0; i < map->count; i++)
-        map->buckets[metadata_bucket(map, seed, map->items[i].key)] = (uint32_t)(i + 1);
-    return true;
-}
-
-/* The last entry of a key wins. */
-static bool put_metadata(metadata_map *map, const uint64_t seed[2], int64_t key, wire_span name)
-{
-    if (map->count * 2 >= map->bucket_count && !grow_map(map, seed))
-        return false;
-    size_t slot = metadata_bucket(map, seed, key);
-    if (map->buckets[slot] != 0) {
-        map->items[map->buckets[slot] - 1].name = name;
-        return true;
-    }
-    if (map->count >= UINT32_MAX - 1)
-        return false;
-    metadata *items = reserve(map->items, map->count, &map->capacity, sizeof *items);
-    if (items == NULL)
-        return false;
-    map->items = items;
-    metadata entry = {key, name, -1, -1};
-    items[map->count++] = entry;
-    map->buckets[slot] = (uint32_t)map->count;
-    return true;
-}
-
-/* A plain array for the small keys, where it costs no more memory than the map itself. */
-static bool index_small_keys(metadata_map *map)
-{
-    uint64_t limit = 4 * (uint64_t)map->count + 64, size = 0;
-    for (size_t i = 0; i < map->count; i++) {
-        uint64_t key = (uint64_t)map->items[i].key;
-        if (key < limit && key >= size)
-            size = key + 1;
-    }
-    if (size == 0)
-        return true;
-    map->direct = calloc((size_t)size, sizeof *map->direct);
-    if (map->direct == NULL)
-        return false;
-    map->direct_count = (size_t)size;
-    for (size_t i = 0; i < map->count; i++)
-        if ((uint64_t)map->items[i].key < size)
-            map->direct[map->items[i].key] = (uint32_t)(i + 1);
-    return true;
-}
-
-static inline metadata *find_metadata(const metadata_map *map, const uint64_t seed[2], int64_t key)
-{
-    uint32_t index;
-    if ((uint64_t)key < map->direct_count)
-        index = map->direct[key];
-    else
-        index = map->bucket_count ? map->buckets[metadata_bucket(map, seed, key)] : 0;
-    return index ? &map->items[index - 1] : NULL;
-}
-
-/* ---- decoder -------------------------------------------------------------------------------------- */
+#include "wire_format.h"
+#include "wire_tables.h"
 
 typedef struct {
     const uint8_t *base;
@@ -425,7 +88,7 @@ static bool read_map_entry(decoder *d, wire_span entry, metadata_map *map)
             return malformed(d, &c);
         }
     }
-    return put_metadata(map, d->options->seed, (int64_t)key, name) || no_memory(d);
+    return wire_put_metadata(map, d->options->seed, (int64_t)key, name) || no_memory(d);
 }
 
 /* The values of a stat are one oneof: the last in wire order counts. */
@@ -495,7 +158,7 @@ static bool index_plane_stat(decoder *d, wire_span body)
         return false;
     if (stat.value.kind == WIRE_NONE)
         return true;
-    wire_stat *stats = reserve(plane->stats, plane->stat_count, &d->stat_capacity, sizeof *stats);
+    wire_stat *stats = wire_reserve(plane->stats, plane->stat_count, &d->stat_capacity, sizeof *stats);
     if (stats == NULL)
         return no_memory(d);
     plane->stats = stats;
@@ -604,13 +267,13 @@ static void resolve_plane_stats(decoder *d)
     size_t kept = 0;
     for (size_t i = 0; i < plane->stat_count; i++) {
         wire_stat stat = plane->stats[i];
-        const metadata *known = find_metadata(&d->stat_metadata, d->options->seed, stat.metadata);
+        const metadata *known = wire_find_metadata(&d->stat_metadata, d->options->seed, stat.metadata);
         if (known == NULL)
             continue;
         stat.name = known->name;
         if (stat.value.kind == WIRE_REF) {
             const metadata *target =
-                find_metadata(&d->stat_metadata, d->options->seed, (int64_t)stat.value.as.bits);
+                wire_find_metadata(&d->stat_metadata, d->options->seed, (int64_t)stat.value.as.bits);
             if (target == NULL)
                 continue;
             stat.value.kind = WIRE_BYTES;
@@ -663,7 +326,7 @@ static inline void *slot_column(decoder *d, int32_t slot)
 static inline bool name_string(decoder *d, metadata *entry, int32_t *id)
 {
     if (entry->string < 0)
-        entry->string = intern(&d->strings, d->options->seed, entry->name);
+        entry->string = wire_intern(&d->strings, d->options->seed, entry->name);
     *id = entry->string;
     return entry->string >= 0 || no_memory(d);
 }
@@ -706,11 +369,11 @@ static bool set_string(decoder *d, int32_t slot, const wire_value *value)
 {
     int32_t id = -1;
     if (value->kind == WIRE_BYTES) {
-        id = intern(&d->strings, d->options->seed, value->as.bytes);
+        id = wire_intern(&d->strings, d->options->seed, value->as.bytes);
         if (id < 0)
             return no_memory(d);
     } else if (value->kind == WIRE_REF) {
-        metadata *target = find_metadata(&d->stat_metadata, d->options->seed, (int64_t)value->as.bits);
+        metadata *target = wire_find_metadata(&d->stat_metadata, d->options->seed, (int64_t)value->as.bits);
         if (target == NULL)
             return true;
         if (!name_string(d, target, &id))
@@ -731,7 +394,7 @@ static inline bool decode_event_stat(decoder *d, wire_span body)
     wire_value value;
     if (!read_stat(d, body, &id, &value))
         return false;
-    const metadata *known = find_metadata(&d->stat_metadata, d->options->seed, id);
+    const metadata *known = wire_find_metadata(&d->stat_metadata, d->options->seed, id);
     if (known == NULL || known->slot < 0)
         return true;
     switch (d->options->slots[known->slot].kind) {
@@ -782,7 +445,7 @@ static bool decode_event(decoder *d, wire_span body, int32_t line)
         if (!good)
             return malformed(d, &c);
     }
-    metadata *known = find_metadata(&d->event_metadata, d->options->seed, (int64_t)id);
+    metadata *known = wire_find_metadata(&d->event_metadata, d->options->seed, (int64_t)id);
     if (known != NULL && !name_string(d, known, &name))
         return false;
     d->event_line[d->row] = line;
@@ -891,7 +554,7 @@ static bool decode(decoder *d, wire_span body)
         return too_many(d, d->plane->event_count);
     if (d->plane->line_count > INT32_MAX) /* lines are numbered by 32 bits */
         return too_many(d, d->plane->line_count);
-    if (!index_small_keys(&d->event_metadata) || !index_small_keys(&d->stat_metadata))
+    if (!wire_index_small_keys(&d->event_metadata) || !wire_index_small_keys(&d->stat_metadata))
         return no_memory(d);
     resolve_plane_stats(d);
     return allocate_columns(d) && decode_lines(d, body) && copy_strings(d);

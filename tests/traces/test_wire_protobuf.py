@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from random import Random
 from types import ModuleType
@@ -116,7 +117,8 @@ def test_generated_as_protobuf_reads_them(built: ModuleType, xplane_pb2: Any) ->
 
     random = Random(77)
     compared = 0
-    for round_ in range(1500):
+    for round_ in itertools.count():
+        assert round_ < 10_000, "protobuf accepts too few of these planes to compare"
         data = PlaneWriter(random, (0.0, 0.02, 0.1)[round_ % 3]).plane()
         for _ in range(round_ % 4):
             data = damage_fields(random, data)
@@ -130,7 +132,8 @@ def test_generated_as_protobuf_reads_them(built: ModuleType, xplane_pb2: Any) ->
             continue
         assert_as_protobuf(outcome, parsed)
         compared += 1
-    assert compared > 500
+        if compared == 800:
+            break
 
 
 def test_protobuf_accepts_no_less(built: ModuleType, xplane_pb2: Any) -> None:
