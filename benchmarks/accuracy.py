@@ -73,7 +73,7 @@ def scoreboard(scores: Sequence[Score]) -> str:
         "",
         f"Simulated runs with planted faults and healthy controls, made and scored by `{_COMMAND}`.",
         "The truth comes from the simulator's clock; what a fault costs, from simulating the same run without it.",
-        "A fault must be found from a cost of 6 % of the run's time on.",
+        "A fault must be found from a cost of 6 % of the run's time on (imbalance: 11 %).",
         "",
         "| | " + " | ".join(present) + " | goal |",
         "|---|" + "---|" * (len(present) + 1),

@@ -21,8 +21,19 @@ from tb_gpu_doctor.traces.xplane import read_xplane
 
 # A fault that costs less than this share of the run need not be found, nor be named first.
 MIN_COST = 0.06
+# An imbalance is reported from a tenth of the step on; below, the doctor keeps quiet on purpose.
+MIN_COST_OF = {"imbalance": 0.11}
 # Faults whose costs are this close to the highest may stand first just as well.
-NEARLY_AS_MUCH = 0.75
+NEARLY_AS_MUCH = 2 / 3
+# The idle time that a fault shows as: beside another fault it may show less than it costs, or more.
+_SHOWS_AS = {
+    "input_bound": "input",
+    "launch_bound": "launch",
+    "sync_stall": "sync",
+    "op_placement": "sync",
+    "compile_stall": "compile",
+    "checkpoint_stall": "checkpoint",
+}
 LOUD = ("warning", "critical")
 
 
@@ -36,7 +47,8 @@ class FaultScore:
     """What became of one planted fault; None where it does not apply.
 
     Attributes:
-        required: it cost enough to be found, and a rule for it exists.
+        cost: share of the run's time that is gone without the fault; shown: of idle time of its kind.
+        required: it cost and showed enough to be found, and a rule for it exists.
         found: a finding of the kind is there.
         gpus, cause, culprit: whether the finding names the right ones.
         saving: saving that the finding states over what the simulation without the fault saves.
@@ -45,6 +57,7 @@ class FaultScore:
     kind: str
     plant: str
     cost: float
+    shown: float
     required: bool
     found: bool
     gpus: bool | None = None
@@ -124,12 +137,13 @@ def _fault(
     case: Case, index: int, run: SimulatedRun, diagnosis: Diagnosis, cost: float, kinds: frozenset[str]
 ) -> FaultScore:
     fault, plant = run.truth.faults[index], case.planted[index].plant
-    required = cost >= MIN_COST and fault.kind in kinds
+    shown = _shown(fault.kind, cost, run.truth)
+    required = min(cost, shown) >= MIN_COST_OF.get(fault.kind, MIN_COST) and fault.kind in kinds
     same = [finding for finding in diagnosis.findings if finding.kind == fault.kind]
     # several findings of a kind differ by cause
     same.sort(key=lambda finding: fault.cause is not None and finding.cause != fault.cause)
     if not same:
-        return FaultScore(fault.kind, plant.id, cost, required, False)
+        return FaultScore(fault.kind, plant.id, cost, shown, required, False)
     finding = same[0]
     steps = max(1, len(run.truth.markers))
     low, high = run.truth.window
@@ -138,6 +152,7 @@ def _fault(
         fault.kind,
         plant.id,
         cost,
+        shown,
         required,
         True,
         tuple(ref.id for ref in finding.gpus) == fault.gpus if fault.gpus else None,
@@ -149,6 +164,13 @@ def _fault(
     )
 
 
+def _shown(kind: str, cost: float, truth: Truth) -> float:
+    if kind not in _SHOWS_AS:
+        return cost
+    accounts = [truth.accounting(gpu.gpu) for gpu in truth.gpus if gpu.events]
+    return max(account.idle_by_cause[_SHOWS_AS[kind]] / (account.end - account.start) for account in accounts)
+
+
 def _top(case: Case, faults: tuple[FaultScore, ...], diagnosis: Diagnosis) -> bool | None:
     """Whether what costs most is named first, among the findings about the run."""
     about_run = [
@@ -158,12 +180,14 @@ def _top(case: Case, faults: tuple[FaultScore, ...], diagnosis: Diagnosis) -> bo
     ]
     if not about_run:
         return None
-    if any(fault.cost >= MIN_COST and not fault.required for fault in faults):
+    if any(fault.kind not in ruled_kinds() for fault in faults):
         return None  # the other fault has no rule yet: nobody knows what it should push down
-    highest = max(fault.cost for fault, _ in about_run)
+    highest_cost = max(fault.cost for fault in faults)
+    highest_shown = max(fault.shown for fault in faults)
     good: set[str] = set()
     for fault, plant in about_run:
-        if fault.cost >= NEARLY_AS_MUCH * highest or not plant.timed:
+        much = fault.cost >= NEARLY_AS_MUCH * highest_cost or fault.shown >= NEARLY_AS_MUCH * highest_shown
+        if much or not plant.timed:
             good |= {fault.kind, *plant.also}
     first = next((finding for finding in diagnosis.findings if not finding.is_about_profile), None)
     return first is not None and first.kind in good

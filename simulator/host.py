@@ -17,6 +17,8 @@ from simulator.engine import Process, Queue, Signal, Simulation, ms, us
 from simulator.xplane_writer import Stats, StatValue
 
 T = TypeVar("T")
+# Work of the host that no recorded event shows.
+UNSEEN = "unseen"
 
 
 @dataclass
@@ -48,13 +50,17 @@ class HostThread:
         self.line_id = line_id
         self.events: list[HostEvent] = []
         self.ledger: list[Segment] = []
+        self._shown = 0
 
     @contextmanager
     def span(self, name: str, stats: Stats | None = None) -> Iterator[HostEvent]:
         """Records an event around the block."""
         event = HostEvent(name, self.simulation.now, stats=dict(stats or {}))
         self.events.append(event)
+        shows = "step_num" not in event.stats  # a step's marker says nothing of what is done in it
+        self._shown += shows
         yield event
+        self._shown -= shows
         event.end = self.simulation.now
 
     def instant(self, name: str, stats: Stats | None = None) -> None:
@@ -62,7 +68,12 @@ class HostThread:
         self.events.append(HostEvent(name, self.simulation.now, self.simulation.now, dict(stats or {})))
 
     def spend(self, duration_ps: int, cause: str) -> Process:
-        """Lets time pass, for a known cause."""
+        """Lets time pass, for a known cause.
+
+        What is ``host_other`` outside of any event is ``unseen``: the file shows nothing of it.
+        """
+        if cause == "host_other" and not self._shown:
+            cause = UNSEEN
         start = self.simulation.now
         yield duration_ps
         self.ledger.append(Segment(start, self.simulation.now, cause))
@@ -126,7 +137,7 @@ class HostThread:
             if high <= low:
                 continue
             if low > at:
-                yield at, low, "host_other"
+                yield at, low, UNSEEN
             by = segment.signal.by if segment.signal is not None else None
             if segment.cause is not None:
                 yield low, high, segment.cause
@@ -136,7 +147,7 @@ class HostThread:
                 yield low, high, "host_other"
             at = high
         if at < end:
-            yield at, end, "host_other"
+            yield at, end, UNSEEN
 
 
 @dataclass(frozen=True)

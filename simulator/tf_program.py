@@ -180,7 +180,7 @@ class TfProgram:
         while True:
             call, arrived = yield from thread.take(requests)
             with thread.span("IteratorGetNextOp::DoCompute", {**call.stats, "iter_num": 0}):
-                yield from thread.spend(us(6), "launch")
+                yield from thread.spend(us(6), "input")
                 name = Ref("device_prefetch")
                 with (
                     thread.span("Iterator::Root", {"name": name, **identity(self._simulation)}),
@@ -190,8 +190,8 @@ class TfProgram:
                     if late_us:
                         yield from thread.spend(self._simulation.jitter(us(late_us), 0.1), "input")
                     with thread.span("PrefetchConsume", {"element_id": element}):
-                        yield from thread.spend(us(3), "launch")
-                yield from thread.spend(us(9), "launch")
+                        yield from thread.spend(us(3), "input")
+                yield from thread.spend(us(9), "input")
             self._simulation.fire(arrived, thread)
 
     def _launch_step(self, thread: HostThread, replica: int, step: int, streams: dict[str, Stream]) -> Process:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from simulator.device import Device, Work
+from simulator.host import UNSEEN
 
 Interval = tuple[int, int]
 CATEGORIES = ("compute", "communication", "transfer")
@@ -196,22 +197,20 @@ def idle_pieces(work: Sequence[Work], recording_start: int) -> list[IdlePiece]:
 
 
 # What the host does anyway; a synchronisation that drained the queue is what exposes it.
-_HIDDEN_WORK = ("launch", "host_other")
+_HIDDEN_WORK = ("launch", "host_other", UNSEEN)
 
 
 def _host_cuts(item: Work, start: int, called: int, computed_until: int) -> list[tuple[int, int, str]]:
     """What the host did in [start, called); after a sync that drained the queue its work counts as sync.
 
-    The queue was empty from ``computed_until`` on, though a collective may have run on.
+    The queue was empty from ``computed_until`` on, though a collective may have run on. What the
+    host did without any event to show it is no evidence.
     """
-    cuts = list(item.thread.causes(start, called))
     drained = item.thread.drained_at(computed_until, called)
-    if drained is None:
-        return cuts
     charged: list[tuple[int, int, str]] = []
-    for low, high, cause in cuts:
-        border = min(max(drained, low), high) if cause in _HIDDEN_WORK else high
-        charged += [(low, border, cause), (border, high, "sync")]
+    for low, high, cause in item.thread.causes(start, called):
+        border = min(max(drained, low), high) if drained is not None and cause in _HIDDEN_WORK else high
+        charged += [(low, border, "no_evidence" if cause == UNSEEN else cause), (border, high, "sync")]
     return [cut for cut in charged if cut[1] > cut[0]]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.engine import Process, Queue, Signal, Simulation, ms, us
-from simulator.host import HostThread
+from simulator.host import UNSEEN, HostThread
 
 
 def test_units_are_whole_nanoseconds() -> None:
@@ -91,5 +91,5 @@ def test_a_wait_is_charged_to_what_the_other_thread_did() -> None:
         (4, 10, "input"),
         (10, 30, "checkpoint"),
         (30, 35, "launch"),
-        (35, 40, "host_other"),
+        (35, 40, UNSEEN),
     ]

@@ -1,0 +1,46 @@
+"""The cases that are run on every change: one per way of planting a fault, some pairs, some controls."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from benchmarks.scoring import Score, score
+from simulator.faults.cases import PLANTS, Case, all_cases
+
+# Big enough to be the finding that matters, and quick: the runs with few GPUs.
+_STRENGTH = "medium"
+_MAX_GPUS = 2
+
+
+def _is_chosen(case: Case) -> bool:
+    style, gpus = case.name.split("/")[1:]
+    return int(gpus) <= _MAX_GPUS and not style.startswith("eager")
+
+
+@cache
+def single_cases() -> tuple[str, ...]:
+    """For each plant one case with it alone, of medium strength where there is one with few GPUs."""
+    found = {}
+    for plant in PLANTS.values():
+        own = [c for c in all_cases().values() if len(c.planted) == 1 and c.planted[0].plant is plant]
+        own.sort(key=lambda case: (not _is_chosen(case), case.planted[0].strength != _STRENGTH))
+        found[plant.id] = own[0].name
+    return tuple(found.values())
+
+
+@cache
+def pair_cases() -> tuple[str, ...]:
+    """Every third pair with few GPUs."""
+    return tuple(c.name for c in all_cases().values() if len(c.planted) == 2 and int(c.name[-1]) <= _MAX_GPUS)[::3]
+
+
+@cache
+def healthy_cases() -> tuple[str, ...]:
+    """The controls with few GPUs."""
+    return tuple(case.name for case in all_cases().values() if not case.planted and int(case.name[-1]) <= _MAX_GPUS)
+
+
+@cache
+def scored(name: str) -> Score:
+    """The score of a case's first seed."""
+    return score(all_cases()[name], 0)
