@@ -12,9 +12,11 @@ from tb_gpu_doctor.analysis.input_pipeline import find_pipelines
 from tb_gpu_doctor.analysis.kernels import kernel_table
 from tb_gpu_doctor.analysis.lateness import find_lateness
 from tb_gpu_doctor.analysis.launches import launch_of, launch_stats
+from tb_gpu_doctor.analysis.placement import charge_bounces, find_bounces
 from tb_gpu_doctor.analysis.results import TraceAnalysis
 from tb_gpu_doctor.analysis.step_inference import infer_steps
 from tb_gpu_doctor.analysis.steps import find_steps, find_window
+from tb_gpu_doctor.analysis.transfers import find_transfers
 from tb_gpu_doctor.traces.columns import Trace
 
 
@@ -54,6 +56,9 @@ def analyse(trace: Trace, progress: Callable[[float], None] | None = None) -> Tr
     gaps = find_gaps(trace, window, launch, causes)
     report(0.7)
     busy_of = all_busy_sets(trace)
+    transfers = find_transfers(trace, window, steps, gaps, launch, causes, busy_of)
+    bounces = find_bounces(trace, steps, gaps, transfers, launch, causes)
+    gaps = charge_bounces(trace, gaps, bounces, launch)
     accounting = account(trace, window, gaps, busy_of)
     summaries = summarise(trace, window, steps, busy_of)
     lateness = find_lateness(trace, window, steps)
@@ -74,6 +79,8 @@ def analyse(trace: Trace, progress: Callable[[float], None] | None = None) -> Tr
         kernels=kernels,
         launches=launches,
         step_costs=step_costs(steps, gaps, lateness) if steps.count else None,
+        transfers=transfers,
+        bounces=bounces,
         pipelines=pipelines,
     )
 

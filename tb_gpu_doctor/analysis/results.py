@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tb_gpu_doctor.analysis.input_results import InputPipeline
+from tb_gpu_doctor.analysis.transfer_results import Bounces, Transfers
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.traces.columns import Int32, Int64, UInt8
 
@@ -280,3 +281,5 @@ class TraceAnalysis:
     launches: tuple[LaunchStats, ...]
     step_costs: StepCosts | None = None
     pipelines: tuple[InputPipeline, ...] = ()
+    transfers: Transfers | None = None
+    bounces: Bounces | None = None

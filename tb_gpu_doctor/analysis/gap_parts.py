@@ -1,0 +1,44 @@
+"""Parts of idle gaps: how much of each lies in a set of intervals, and to which step it belongs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tb_gpu_doctor.analysis import intervals
+from tb_gpu_doctor.analysis.intervals import IntervalSet
+from tb_gpu_doctor.analysis.results import Gaps, Steps
+from tb_gpu_doctor.traces.columns import Int64
+
+
+def overlap(stretches: IntervalSet, start: Int64, end: Int64) -> Int64:
+    """How much of a set lies in each [start, end)."""
+    return intervals.covered_before(stretches, end) - intervals.covered_before(stretches, start)
+
+
+def gap_rows(gaps: Gaps, device: int) -> slice:
+    """Rows of one GPU's gaps."""
+    low, high = np.searchsorted(gaps.device, [device, device + 1])
+    return slice(int(low), int(high))
+
+
+def sum_by_step(steps: Steps, device: int, start: Int64, amount: Int64) -> Int64:
+    """Sums amounts over the complete steps of one GPU, by where they start; shape (steps.count,).
+
+    Steps of one GPU follow each other, and gaps never straddle their borders.
+    """
+    complete = np.flatnonzero(steps.complete)
+    total = np.zeros(len(complete), np.int64)
+    mine = np.flatnonzero(steps.end[complete, device] >= 0)
+    if len(mine) and len(start):
+        rows = complete[mine]
+        at = np.searchsorted(steps.start[rows, device], start, side="right") - 1
+        inside = (at >= 0) & (start < steps.end[rows[np.maximum(at, 0)], device])
+        np.add.at(total, mine[at[inside]], amount[inside])
+    return total
+
+
+def set_by_step(steps: Steps, device: int, stretches: IntervalSet) -> Int64:
+    """How much of a set lies in each complete step of one GPU; shape (steps.count,)."""
+    complete = np.flatnonzero(steps.complete)
+    start, end = steps.start[complete, device], steps.end[complete, device]
+    return np.where(end >= 0, overlap(stretches, start, end), 0)
