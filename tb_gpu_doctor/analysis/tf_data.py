@@ -140,7 +140,7 @@ class _Reader:
         for stage in order:
             found = costs[stage].stage
             if found.role != "glue":
-                return fed or (found.role == "prefetch" and found.background)
+                return fed or found.background
         return False
 
     # -- one stage -------------------------------------------------------------------------
@@ -165,13 +165,15 @@ class _Reader:
             own_start, own_end, begun_time = start, end, end - start
             begun = start
         else:
-            used = making if background and len(produce) else taking
+            # What a background stage did may not be recorded; a remote one works in other processes.
+            used = making if background and self.role(stage) != "remote" else taking
             own_start, own_end = events.pieces.start[used], events.pieces.end[used]
             elements = produce if background and len(produce) else self._outermost(rows)
             threads = host.thread[elements]
             begun = host.start[elements]
             begun_time = self._own_time(used, elements)
             start, end = begun, host.end[elements]
+        unseen = background and not len(calls) and not len(produce) and self.role(stage) != "remote"
         inside = (begun >= self.low) & (begun < self.high)
         busy = int(self._clipped(own_start, own_end).sum())
         settings = self._rows([stage])
@@ -189,7 +191,7 @@ class _Reader:
             calls=int(np.count_nonzero(inside)),
             busy=busy,
             wall=wall,
-            per_element=float(np.mean(begun_time[inside])) if inside.any() else None,
+            per_element=float(np.mean(begun_time[inside])) if inside.any() and not unseen else None,
             parallelism=int(parallelism[-1]) if len(parallelism) else None,
             concurrency=_most_at_once(start, end),
             autotuned=self.trace.strings[int(tuned[-1])] == "true" if len(tuned) else None,

@@ -20,6 +20,8 @@ from tb_gpu_doctor.traces.columns import NO_STAT, HostEvents, Int64, SparseStat,
 from tb_gpu_doctor.traces.grouping import group
 
 _MAX_CLIMB = 64
+# Beyond these a file is none that tf.data wrote, or nobody could read the result: rarer stages are left out.
+_MAX_PATHS, _MAX_DEPTH, _MAX_PIPELINES, _MAX_STAGES = 256, 48, 64, 2_000
 
 
 @dataclass(frozen=True)
@@ -93,9 +95,10 @@ def read_tf_data(trace: Trace, parent: Int64) -> TfDataEvents | None:
     paths: dict[Path, int] = {}
     path_index = np.full(len(texts), -1, np.int64)
     for at, text in enumerate(texts):
-        if text.startswith(names.ITERATOR):
-            path_index[at] = paths.setdefault(names.path_of(text), len(paths))
-    row_path = path_index[inverse]
+        path = names.path_of(text) if text.startswith(names.ITERATOR) else ()
+        if 0 < len(path) <= _MAX_DEPTH:
+            path_index[at] = paths.setdefault(path, len(paths))
+    row_path = _most_used(path_index[inverse])
     rows = np.flatnonzero(row_path >= 0)
     if not len(rows):
         return None
@@ -108,6 +111,8 @@ def read_tf_data(trace: Trace, parent: Int64) -> TfDataEvents | None:
     pipeline = _pipelines(trace, rows, row_path[rows], list(paths))
     found = _Stages(list(paths))
     row_stage = found.of(pipeline, row_path[rows])
+    if len(found.keys) > _MAX_STAGES:
+        return None
     produce = np.flatnonzero(is_produce)
     owner = np.where(parent >= 0, nearest[np.maximum(parent, 0)], -1)
     stage_of_row = np.full(len(host), -1, np.int64)
@@ -138,6 +143,16 @@ def read_tf_data(trace: Trace, parent: Int64) -> TfDataEvents | None:
         fetch=np.where(fetching >= 0, fetching, rows),
         index=found.index,
     )
+
+
+def _most_used(path: Int64) -> Int64:
+    """The path of each row, -1 where it is not among those that occur most."""
+    counts = np.bincount(path[path >= 0])
+    if len(counts) <= _MAX_PATHS:
+        return path
+    kept = np.zeros(len(counts) + 1, np.bool_)
+    kept[np.argsort(-counts, kind="stable")[:_MAX_PATHS]] = True
+    return np.where(kept[path], path, -1)
 
 
 class _Stages:
@@ -179,8 +194,7 @@ def _pipelines(trace: Trace, rows: Int64, path: Int64, paths: list[Path]) -> Int
     ident = trace.host_stats.get("id", NO_STAT).at(rows)
     above = trace.host_stats.get("parent_id", NO_STAT).at(rows)
     if not (above != -1).any():
-        roots = sorted({p[0] for p in paths})
-        return np.array([roots.index(p[0]) for p in paths], np.int64)[path]
+        return _by_first_part(path, paths)
     known = dict(zip(ident.tolist(), above.tolist(), strict=True))
 
     def top(number: int) -> int:
@@ -195,6 +209,11 @@ def _pipelines(trace: Trace, rows: Int64, path: Int64, paths: list[Path]) -> Int
     tops = np.array([top(int(c)) for c in codes.tolist()], np.int64)
     component = group(tops[inverse])[1]
     return _merged(component, path, paths)
+
+
+def _by_first_part(path: Int64, paths: list[Path]) -> Int64:
+    firsts: dict[str, int] = {}
+    return np.array([firsts.setdefault(p[0], len(firsts)) for p in paths], np.int64)[path]
 
 
 def _merged(component: Int64, path: Int64, paths: list[Path]) -> Int64:
@@ -215,6 +234,8 @@ def _merged(component: Int64, path: Int64, paths: list[Path]) -> Int64:
                 break
         else:
             whole.append(c)
+            if len(whole) > _MAX_PIPELINES:
+                return _by_first_part(path, paths)
     return np.array([target[c] for c in range(max(shape) + 1)], np.int64)[component]
 
 
