@@ -1,0 +1,158 @@
+"""What copies cost each GPU: tensors that bounce through the CPU, and all other exposed copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tb_gpu_doctor.analysis.critical_path import gain_per_step
+from tb_gpu_doctor.analysis.gap_parts import gap_rows, sum_by_step
+from tb_gpu_doctor.analysis.transfer_results import Bounces, Transfers
+from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
+from tb_gpu_doctor.diagnosis.model import GpuRef
+from tb_gpu_doctor.traces.columns import Int64
+
+
+@dataclass(frozen=True)
+class CopyLoss:
+    """The GPUs that lose enough of their window to copies.
+
+    Attributes:
+        accounts: the GPUs at or above the threshold.
+        share: mean over them of the lost part of the window.
+        exposed, waited: the parts of ``share``: copies that nothing hides, idle time around them.
+        per_step: mean loss per complete step in picoseconds, None without steps.
+        saving: what a step would gain at most without it, by its critical path; None without complete steps.
+    """
+
+    accounts: tuple[GpuAccount, ...]
+    share: float
+    exposed: float
+    waited: float
+    per_step: float | None
+    saving: float | None
+
+    @property
+    def refs(self) -> frozenset[GpuRef]:
+        """The GPUs."""
+        return frozenset(account.ref for account in self.accounts)
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """Of one GPU: picoseconds in the window, and per complete step."""
+
+    exposed: int
+    waited: int
+    by_step: Int64
+
+
+def placement_loss(context: Context) -> CopyLoss | None:
+    """Who loses time to ops on the CPU between GPU ops; None when nobody does."""
+    costs = {
+        account.ref: _Cost(
+            exposed=int(bounces.device_copies[account.accounting.device]),
+            waited=int(bounces.gap_part[_gaps(account)].sum()),
+            by_step=(bounces.step_part + bounces.step_copies)[:, account.accounting.device],
+        )
+        for account in context.accounts()
+        if (bounces := account.profile.analysis.bounces) is not None and (bounces.device == _index(account)).any()
+    }
+    return _loss(context, costs, context.thresholds.placement_warning)
+
+
+def transfer_loss(context: Context, placed: CopyLoss | None) -> CopyLoss | None:
+    """Who loses time to copies, those of ``placed`` GPUs' bounces left out; None when nobody does.
+
+    Not counted is what would be hidden had the host not been late before a copy: that time is
+    another cause's consequence.
+    """
+    costs = {}
+    for account in context.accounts():
+        transfers = account.profile.analysis.transfers
+        if transfers is not None:
+            bounces = account.profile.analysis.bounces
+            taken = bounces if placed is not None and account.ref in placed.refs else None
+            costs[account.ref] = _transfer_cost(account, transfers, taken)
+    return _loss(context, costs, context.thresholds.transfer_warning)
+
+
+def _transfer_cost(account: GpuAccount, transfers: Transfers, taken: Bounces | None) -> _Cost:
+    device, analysis = _index(account), account.profile.analysis
+    low, high = np.searchsorted(account.profile.trace.device_events.device[transfers.rows], [device, device + 1])
+    late = int(transfers.late[low:high].sum())
+    exposed = account.accounting.transfer - late
+    by_step = transfers.step_exposed[:, device] - transfers.step_late[:, device]
+    waits = transfer_waits(account, transfers, taken)
+    if taken is not None:
+        exposed -= int(taken.device_copies[device])
+        by_step = by_step - taken.step_copies[:, device]
+    rows = _gaps(account)
+    by_step = by_step + sum_by_step(analysis.steps, device, analysis.gaps.start[rows], waits)
+    return _Cost(max(exposed, 0), int(waits.sum()), np.maximum(by_step, 0))
+
+
+def transfer_waits(account: GpuAccount, transfers: Transfers, taken: Bounces | None) -> Int64:
+    """Time of each gap of a GPU in which the host sat in a blocking copy, less what its bounces take."""
+    gaps, rows = account.profile.analysis.gaps, _gaps(account)
+    waits = transfers.gap_wait[rows]
+    if taken is not None:
+        waits = np.minimum(waits, gaps.end[rows] - gaps.start[rows] - taken.gap_part[rows])
+    return waits
+
+
+def _loss(context: Context, costs: Mapping[GpuRef, _Cost], threshold: float) -> CopyLoss | None:
+    found = [
+        (account, cost)
+        for account in context.accounts()
+        if (cost := costs.get(account.ref)) is not None
+        and cost.exposed + cost.waited >= threshold * account.accounting.wall
+    ]
+    if not found:
+        return None
+    exposed = float(np.mean([cost.exposed / account.accounting.wall for account, cost in found]))
+    waited = float(np.mean([cost.waited / account.accounting.wall for account, cost in found]))
+    per_step = [float(np.mean(cost.by_step)) for _, cost in found if len(cost.by_step)]
+    profiles = {account.profile.label: account.profile for account, _ in found}
+    gains = [gain for p in profiles.values() if (gain := _gain(p, costs)) is not None]
+    return CopyLoss(
+        accounts=tuple(account for account, _ in found),
+        share=exposed + waited,
+        exposed=exposed,
+        waited=waited,
+        per_step=float(np.mean(per_step)) if per_step else None,
+        saving=max(gains) if gains else None,
+    )
+
+
+def _gain(profile: HostProfile, costs: Mapping[GpuRef, _Cost]) -> float | None:
+    """Mean gain per complete step of one host if the cost of all its GPUs were gone."""
+    known = profile.analysis.step_costs
+    if known is None or not len(known.wall):
+        return None
+    removed = np.zeros_like(known.wall)
+    for device in range(removed.shape[1]):
+        cost = costs.get(profile.ref(device))
+        if cost is not None:
+            removed[:, device] = cost.by_step
+    return float(np.mean(gain_per_step(known, removed)))
+
+
+def bounces_of(accounts: Iterable[GpuAccount]) -> list[tuple[GpuAccount, Bounces, Int64]]:
+    """The bounces of each of the GPUs: (GPU, its host's bounces, rows of those on the GPU)."""
+    found = []
+    for account in accounts:
+        bounces = account.profile.analysis.bounces
+        if bounces is not None:
+            found.append((account, bounces, np.flatnonzero(bounces.device == _index(account))))
+    return found
+
+
+def _index(account: GpuAccount) -> int:
+    return account.accounting.device
+
+
+def _gaps(account: GpuAccount) -> slice:
+    return gap_rows(account.profile.analysis.gaps, _index(account))

@@ -1,0 +1,101 @@
+"""Ops that run on the CPU in the middle of a step, so that tensors are copied to the host and back.
+
+Reads: bounces (`analysis.placement`): a copy to the host, a named op there, a copy back, in most steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tb_gpu_doctor.diagnosis.context import Context
+from tb_gpu_doctor.diagnosis.copy_loss import CopyLoss, bounces_of, placement_loss
+from tb_gpu_doctor.diagnosis.idle import cost_per_step
+from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
+
+KIND = "op_placement"
+_MAX_NAMES = 4
+
+
+@dataclass(frozen=True)
+class _Op:
+    """One op over all GPUs: how often per step and GPU it bounces, how long it runs, in how many of the steps."""
+
+    name: str
+    times_per_step: float
+    typical: float
+    steps: int
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """One finding for all GPUs above the threshold."""
+    limits = context.thresholds
+    loss = placement_loss(context)
+    if loss is None:
+        return
+    ops = _ops(loss)
+    steps = max(account.profile.analysis.steps.count for account in loss.accounts)
+    facts = {
+        "gpus": context.names(loss.refs),
+        "share": loss.share,
+        "exposed": loss.exposed,
+        "waited": loss.waited,
+        "ops": tuple(op.name for op in ops[:_MAX_NAMES]),
+        "more": len(ops) - _MAX_NAMES,
+    }
+    worst = {"name": ops[0].name, "time": ops[0].typical, "steps": ops[0].steps, "of": steps}
+    yield Finding(
+        kind=KIND,
+        severity="critical" if loss.share >= limits.placement_critical else "warning",
+        title=Phrase(f"findings.{KIND}.title", facts),
+        explanation=(
+            Phrase(f"findings.{KIND}.{'explanation_more' if len(ops) > _MAX_NAMES else 'explanation'}", facts),
+            Phrase(f"findings.{KIND}.worst", worst),
+            *cost_per_step(context, loss),
+        ),
+        advice=context.advice(KIND, "see@", "move@", "replace@", "soft_placement@tensorflow"),
+        gpus=tuple(sorted(loss.refs)),
+        share=loss.share,
+        saving_ps_per_step=loss.saving,
+        evidence=_evidence(context, loss),
+    )
+
+
+def _ops(loss: CopyLoss) -> list[_Op]:
+    """The ops on the CPU, those with the most time first."""
+    spent: dict[str, list[int]] = {}
+    steps: dict[str, set[int]] = {}
+    count = sum(account.profile.analysis.steps.count for account in loss.accounts)
+    for account, bounces, rows in bounces_of(loss.accounts):
+        trace = account.profile.trace
+        for row in rows.tolist():
+            name = trace.strings[int(trace.host_events.name[bounces.op[row]])]
+            spent.setdefault(name, []).append(int(bounces.op_time[row]))
+            steps.setdefault(name, set()).add(int(bounces.step[row]))
+    ops = [_Op(name, len(t) / max(count, 1), float(np.median(t)), len(steps[name])) for name, t in spent.items()]
+    return sorted(ops, key=lambda op: -op.times_per_step * op.typical)
+
+
+def _evidence(context: Context, loss: CopyLoss) -> tuple[Evidence, ...]:
+    """The longest bounces: the worst of every GPU first, then the worst of all."""
+    ranked: list[tuple[int, int, Evidence]] = []
+    for account, bounces, rows in bounces_of(loss.accounts):
+        profile, events, host = account.profile, account.profile.trace.device_events, account.profile.trace.host_events
+        length = events.end[bounces.up[rows]] - events.start[bounces.down[rows]]
+        for rank, at in enumerate(np.argsort(-length, kind="stable")[: context.thresholds.max_evidence].tolist()):
+            row = int(rows[at])
+            op = int(bounces.op[row])
+            evidence = Evidence(
+                host=profile.label,
+                gpu=account.ref.id,
+                start=int(events.start[bounces.down[row]]),
+                end=int(events.end[bounces.up[row]]),
+                thread=profile.trace.threads[int(host.thread[op])].name,
+                step=profile.step_number(int(bounces.down[row])),
+                what=profile.trace.strings[int(host.name[op])],
+            )
+            ranked.append((min(rank, 1), -int(length[at]), evidence))
+    ranked.sort(key=lambda item: item[:2])
+    return tuple(evidence for _, _, evidence in ranked[: context.thresholds.max_evidence])
