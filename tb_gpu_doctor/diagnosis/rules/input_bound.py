@@ -1,6 +1,7 @@
 """GPUs that wait for input data.
 
-Reads: idle time charged to ``input``. Says: how much of the window, which host event held it up.
+Reads: idle time charged to ``input``, the input pipelines. Says: how much of the window, which host event
+held it up, which stage of the pipeline sets the pace.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.idle import gap_evidence, idle_loss, worst_event
+from tb_gpu_doctor.diagnosis.input_stages import advise, blamed_pipeline, describe
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 
 KIND = "input_bound"
@@ -31,7 +33,14 @@ def check(context: Context) -> Iterator[Finding]:
     worst = worst_event(loss.accounts, Cause.INPUT)
     if worst is not None:
         explanation.append(Phrase(f"findings.{KIND}.held_up_by", {"name": worst[0], "thread": worst[1]}))
-    if context.uses_tf_data or context.framework == "tensorflow":
+    blamed = blamed_pipeline(loss.accounts)
+    advice: tuple[Phrase, ...] = ()
+    if blamed is not None:
+        explanation.extend(describe(*blamed))
+        advice = advise(*blamed)
+    if advice:  # by the stage that sets the pace
+        advice += context.advice(KIND, "prefetch_jax") if context.framework == "jax" else ()
+    elif context.uses_tf_data or context.framework == "tensorflow":
         advice = context.advice(KIND, "prefetch_tf_data", "parallel_map_tf_data", "cache_tf_data", "measure_tf_data")
     elif context.framework == "jax":
         advice = context.advice(KIND, "workers_jax", "prefetch_jax", "measure_jax")
