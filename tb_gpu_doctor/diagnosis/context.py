@@ -9,7 +9,10 @@ from typing import Literal
 
 import numpy as np
 
+from tb_gpu_doctor.analysis.critical_path import gain_of_causes
 from tb_gpu_doctor.analysis.results import DeviceAccounting, TraceAnalysis
+from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.diagnosis.host_calls import HostCalls
 from tb_gpu_doctor.diagnosis.model import GpuNames, GpuRef, Phrase
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.traces.columns import Device, Trace
@@ -54,6 +57,11 @@ class HostProfile:
             self._kernel_ids[device] = found
         return self._kernel_ids[device]
 
+    @cached_property
+    def calls(self) -> HostCalls:
+        """The host's events with their meaning and enclosers."""
+        return HostCalls(self.trace)
+
     @property
     def has_gpu_work(self) -> bool:
         """Whether any GPU did anything."""
@@ -68,6 +76,16 @@ class HostProfile:
         if steps.source == "marked":
             return 1 / steps.count  # the window is the union of the marked complete steps
         return float(np.mean(steps.durations())) / window.length
+
+    def step_gain(self, *causes: Cause) -> float | None:
+        """How much shorter the mean complete step could be without idle time by ``causes``, in picoseconds.
+
+        An upper bound by each step's critical path (`analysis.critical_path`); None without complete steps.
+        """
+        costs = self.analysis.step_costs
+        if costs is None or not len(costs.wall):
+            return None
+        return float(np.mean(gain_of_causes(costs, *causes)))
 
     def ref(self, device: int) -> GpuRef:
         """The GPU at a device index."""
@@ -120,6 +138,13 @@ class Context:
         """Whether any GPU did anything."""
         return any(profile.has_gpu_work for profile in self.profiles)
 
+    @cached_property
+    def unclaimed(self) -> Context:
+        """The same without idle time that findings with better evidence count (`diagnosis.claims`)."""
+        from tb_gpu_doctor.diagnosis.claims import unclaimed
+
+        return unclaimed(self)
+
     def names(self, gpus: Iterable[GpuRef]) -> GpuNames:
         """GPUs as a parameter of a phrase."""
         return GpuNames(tuple(sorted(gpus)), self.gpu_count, len(self.profiles) > 1)
@@ -135,6 +160,12 @@ class Context:
         """Median wall time of the complete steps; None without any."""
         durations = self.step_durations()
         return float(np.median(durations)) if len(durations) else None
+
+    @cached_property
+    def steps_are_inferred(self) -> bool:
+        """Whether what is said per step rests on inferred steps."""
+        sources = {profile.analysis.steps.source for profile in self.profiles if profile.has_gpu_work}
+        return "inferred" in sources and "marked" not in sources
 
     def _mentions(self, marks: Sequence[bytes]) -> bool:
         return any(mark in profile.trace.strings.blob for profile in self.profiles for mark in marks)

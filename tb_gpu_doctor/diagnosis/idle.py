@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
 from tb_gpu_doctor.diagnosis.model import Evidence, Phrase
+
+
+class StepLoss(Protocol):
+    """What a loss means for one step; None without complete steps."""
+
+    @property
+    def per_step(self) -> float | None:
+        """Mean loss per step in picoseconds."""
+
+    @property
+    def saving(self) -> float | None:
+        """What a step would gain at most without it."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +33,7 @@ class IdleLoss:
         accounts: the GPUs at or above the threshold.
         share: mean over them of the lost part of the window.
         per_step: mean loss per step in picoseconds, None without steps.
+        saving: what a step would gain at most without it, by its critical path; None without complete steps.
         gaps: how many gaps it is spread over, the mean over the GPUs.
         typical_gap: median charge of those gaps in picoseconds.
         longest_gap: largest charge of one gap.
@@ -29,6 +43,7 @@ class IdleLoss:
     accounts: tuple[GpuAccount, ...]
     share: float
     per_step: float | None
+    saving: float | None
     gaps: float
     typical_gap: float
     longest_gap: int
@@ -38,7 +53,7 @@ class IdleLoss:
 def idle_loss(context: Context, cause: Cause, threshold: float, min_gaps: int = 1) -> IdleLoss | None:
     """Who loses at least ``threshold`` of its window to ``cause``; None when nobody does."""
     accounts, charges = [], []
-    for account in context.accounts():
+    for account in context.unclaimed.accounts():
         if account.accounting.idle_of(cause) < threshold * account.accounting.wall:
             continue
         charged = charged_gaps(account, cause)[1]
@@ -48,16 +63,40 @@ def idle_loss(context: Context, cause: Cause, threshold: float, min_gaps: int = 
     if not accounts:
         return None
     shares = [a.accounting.idle_of(cause) / a.accounting.wall for a in accounts]
-    steps = [a.accounting.idle_of(cause) * a.profile.per_step for a in accounts if a.profile.per_step is not None]
+    steps = [lost for a in accounts if (lost := _per_step(a, cause)) is not None]
+    # Hosts that train together wait for the slowest one: the largest gain is the bound for all.
+    gains = [gain for profile in profiles_of(accounts) if (gain := profile.step_gain(cause)) is not None]
     return IdleLoss(
         accounts=tuple(accounts),
         share=float(np.mean(shares)),
         per_step=float(np.mean(steps)) if steps else None,
+        saving=max(gains) if gains else None,
         gaps=float(np.mean([len(charged) for charged in charges])),
         typical_gap=float(np.median(np.concatenate(charges))),
         longest_gap=max(int(charged.max()) for charged in charges),
         half_gaps=float(np.mean([_half_count(charged) for charged in charges])),
     )
+
+
+def _per_step(account: GpuAccount, cause: Cause) -> float | None:
+    """Mean loss of a GPU in its complete steps; None without any."""
+    costs = account.profile.analysis.step_costs
+    if costs is None or not len(costs.wall):
+        return None
+    return float(np.mean(costs.idle[:, account.accounting.device, cause]))
+
+
+def profiles_of(accounts: Sequence[GpuAccount]) -> tuple[HostProfile, ...]:
+    """The hosts of the given GPUs, each once."""
+    return tuple({account.profile.label: account.profile for account in accounts}.values())
+
+
+def cost_per_step(context: Context, loss: StepLoss) -> tuple[Phrase, ...]:
+    """What the loss means for one step, and that it is a bound; empty without steps."""
+    if loss.per_step is None or loss.saving is None or not context.median_step:
+        return ()
+    key = "report.per_step.inferred" if context.steps_are_inferred else "report.per_step.marked"
+    return (Phrase(key, {"lost": loss.per_step, "step": context.median_step, "saving": loss.saving}),)
 
 
 def _half_count(charges: np.ndarray) -> int:

@@ -19,9 +19,25 @@ SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 VERDICTS: tuple[Verdict, ...] = ("critical", "warning", "ok", "cannot_tell")
 
 # What the run costs time with; these findings are ordered by what mending them saves.
-TIMED_KINDS = frozenset({"input_bound", "launch_bound", "imbalance", "idle_gpus"})
+TIMED_KINDS = frozenset(
+    {
+        "input_bound",
+        "launch_bound",
+        "sync_stall",
+        "compile_stall",
+        "checkpoint_stall",
+        "step_outliers",
+        "transfer_bound",
+        "op_placement",
+        "cpu_contention",
+        "imbalance",
+        "idle_gpus",
+    }
+)
 # What keeps the profile from telling; these say nothing of the run itself.
-PROFILE_KINDS = frozenset({"no_gpu_plane", "empty_gpu_plane", "dropped_events", "no_steps", "short_profile"})
+PROFILE_KINDS = frozenset(
+    {"no_gpu_plane", "empty_gpu_plane", "dropped_events", "no_steps", "short_profile", "serialized_kernels"}
+)
 
 
 @dataclass(frozen=True)
@@ -88,7 +104,8 @@ class Finding:
         kind: stable id (``input_bound``, ...).
         gpus: the culprits, never the victims.
         victims: GPUs that lose time although nothing is wrong with them.
-        cause: the imbalance's cause, the occupancy limiter, why GPU data is missing; None when unknown.
+        cause: the imbalance's cause, what grew in the outlying steps, the occupancy limiter, why GPU data is
+            missing; None when unknown.
         share: time lost to it over the window, mean over ``gpus``; None for kinds without a time.
         saving_ps_per_step: what a step would gain at most; None when it cannot be told.
         explanation: sentences in order.

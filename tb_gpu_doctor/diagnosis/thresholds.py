@@ -25,6 +25,48 @@ class Thresholds:
     # With half of the loss in fewer pauses than this, single calls are to blame, not a habit.
     launch_spread_gaps: int = 5
 
+    # Idle because the host waited for the GPU and then had to start anew, of a GPU's window.
+    sync_warning: float = 0.05
+    sync_critical: float = 0.15
+    # One value read at the end is no habit; and this part of the loss must follow a recorded wait.
+    sync_min_gaps: int = 3
+    sync_min_located: float = 0.50
+
+    # Copies that nothing hides, and idle time during blocking copy calls, of a GPU's window (xprof: output 5 / 20 %).
+    transfer_warning: float = 0.05
+    transfer_critical: float = 0.15
+
+    # Idle for ops on the CPU between GPU ops, their copies included, of a GPU's window.
+    placement_warning: float = 0.03
+    placement_critical: float = 0.15
+
+    # Idle because launching slows down while input workers run, of a GPU's window.
+    contention_warning: float = 0.05
+    contention_critical: float = 0.15
+    # By how much the same calls must take longer beside many workers than beside few.
+    contention_slowdown: float = 2.0
+
+    # Idle while something is compiled or traced, of a GPU's window: in steady state there is none.
+    compile_warning: float = 0.02
+    compile_critical: float = 0.10
+
+    # Idle while weights or summaries are saved, of a GPU's window: now and then that must be.
+    checkpoint_warning: float = 0.03
+    checkpoint_critical: float = 0.15
+    # A step counts as one that was stopped (by saving, by compiling) from this part of its length on.
+    stopped_step: float = 0.01
+
+    # A step stands out from this many scaled median deviations above the median on (1.4826 makes the
+    # deviation that of a normal distribution), if it also is this much longer than the median.
+    outlier_deviations: float = 3.5
+    outlier_ratio: float = 1.25
+    # Fewer steps have no scatter to stand out of; inferred ones must nearly all look alike.
+    outlier_min_steps: int = 8
+    outlier_min_confidence: float = 0.90
+    # What they take longer than the median step, of all steps' time.
+    outliers_warning: float = 0.03
+    outliers_critical: float = 0.15
+
     # Idle for whatever reason, of a GPU's window. No finding by itself: from here on, with most of
     # it unexplained or with no finding that covers it, nobody can say that the run is well.
     idle_critical: float = 0.40
@@ -57,6 +99,11 @@ class Thresholds:
     min_complete_steps: int = 3
     # What part of the recording the window must cover.
     min_window_coverage: float = 0.50
+
+    # Launching too slowly beside a cause that empties the queue: up to this part of that cause's loss,
+    # and with this part of it in the same steps, it is that cause's consequence.
+    follows_loss: float = 1 / 3
+    follows_steps: float = 0.80
 
     # How many places a finding points at.
     max_evidence: int = 12

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tb_gpu_doctor.analysis.critical_path import step_costs
 from tb_gpu_doctor.analysis.results import (
     DeviceAccounting,
     DeviceSummary,
@@ -172,8 +173,9 @@ def profile(
                 idle_per_step=np.full(steps, account.idle // max(steps, 1), np.int64),
             )
         )
+    step_table = marked_steps(gpus, steps, step_ps, len(made.device_events), source if steps else "none")
     analysis = TraceAnalysis(
-        steps=marked_steps(gpus, steps, step_ps, len(made.device_events), source if steps else "none"),
+        steps=step_table,
         window=Window(0, wall) if working else None,
         recorded=None if recorded_ms is None else (0, int(recorded_ms * MS)),
         accounting=tuple(accounting) if working else (),
@@ -182,6 +184,7 @@ def profile(
         lateness=lateness,
         kernels=KernelTable(tuple(kernels), (0.5,) * gpus, (1.0,) * gpus),
         launches=tuple(LaunchStats(gpu, 5000, MS, 4000, 2_000_000) for gpu in working),
+        step_costs=step_costs(step_table, gap_table, lateness) if steps else None,
     )
     return HostProfile(label, made, analysis)
 

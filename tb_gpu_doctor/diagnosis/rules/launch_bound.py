@@ -11,7 +11,7 @@ import numpy as np
 
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.diagnosis.context import Context
-from tb_gpu_doctor.diagnosis.idle import IdleLoss, gap_evidence, idle_loss
+from tb_gpu_doctor.diagnosis.idle import IdleLoss, cost_per_step, gap_evidence, idle_loss
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 
 KIND = "launch_bound"
@@ -38,6 +38,7 @@ def check(context: Context) -> Iterator[Finding]:
         explanation=(
             explanation,
             *_launches(loss),
+            *cost_per_step(context, loss),
         ),
         advice=context.advice(
             KIND,
@@ -52,7 +53,7 @@ def check(context: Context) -> Iterator[Finding]:
         ),
         gpus=gpus,
         share=loss.share,
-        saving_ps_per_step=loss.per_step,
+        saving_ps_per_step=loss.saving,
         evidence=gap_evidence(context, loss.accounts, Cause.LAUNCH),
     )
 

@@ -1,0 +1,101 @@
+"""Who called what on the host: the events around an event, what they mean, and the function that was compiled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+
+from tb_gpu_doctor.analysis.host_names import Kind, kind_of
+from tb_gpu_doctor.analysis.host_tree import enclosing
+from tb_gpu_doctor.traces.columns import Int64, Trace, UInt8
+from tb_gpu_doctor.traces.grouping import group
+
+_MAX_DEPTH = 200
+# A Python frame (`$file.py:line function`) or a framework op (`name:Type`).
+_CALLER = re.compile(r"^\$|^[\w./\-]+:\w+$")
+_MODULE = re.compile(r"\bmodule=([\w.\-]+)")
+_JITTED = re.compile(r"^PjitFunction\(([^)]+)\)")
+# What stands around a compilation without being its function.
+_NO_FUNCTION = re.compile(r"^(?:train|step|train_step|Execut\w*|TFE_\w+|Eager\w+.*|[A-Z]\w*::.*)$")
+
+
+class HostCalls:
+    """The host events of one trace with their meaning and enclosers, computed when first asked for."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+
+    @cached_property
+    def kind(self) -> UInt8:
+        """`Kind` of each host event by its name alone; markers of steps are neutral; shape (host events,)."""
+        host = self.trace.host_events
+        if not len(host):
+            return np.zeros(0, np.uint8)
+        names, index = group(host.name)
+        launching = np.zeros(len(names), np.bool_)
+        launching[index[host.correlation > 0]] = True
+        pairs = zip(names.tolist(), launching.tolist(), strict=True)
+        by_name = np.array([kind_of(self.trace.strings[name], calls) for name, calls in pairs], np.uint8)
+        return np.where(host.step_num >= 0, np.uint8(Kind.NEUTRAL), by_name[index])
+
+    @cached_property
+    def parent(self) -> Int64:
+        """Innermost encloser of each host event, -1 for none; shape (host events,)."""
+        return enclosing(self.trace.host_events)
+
+    def name(self, row: int) -> str:
+        """Recorded name of a host event."""
+        return self.trace.strings[int(self.trace.host_events.name[row])]
+
+    def thread(self, row: int) -> str:
+        """Name of the thread of a host event."""
+        return self.trace.threads[int(self.trace.host_events.thread[row])].name
+
+    def stack(self, row: int) -> Iterator[int]:
+        """The event itself and its enclosers, from the inside out."""
+        for _ in range(_MAX_DEPTH):
+            if row < 0:
+                return
+            yield row
+            row = int(self.parent[row])
+
+    def outermost(self, row: int, kind: Kind) -> int:
+        """The outermost of the event and its enclosers that is of ``kind``; the event itself when none is."""
+        found = row
+        for at in self.stack(row):
+            if self.kind[at] == kind:
+                found = at
+        return found
+
+    def caller(self, row: int) -> str | None:
+        """Python frame or framework op that encloses an event most closely."""
+        kind = self.kind[row]
+        for at in self.stack(row):
+            if at != row and self.kind[at] != kind and _CALLER.match(self.name(at)):
+                return self.name(at)
+        return None
+
+    def user_frame(self, row: int) -> str | None:
+        """The frame of the user's own code that encloses an event most closely."""
+        for at in self.stack(row):
+            if at != row and self.kind[at] == Kind.HOST_OTHER:
+                return self.name(at)
+        return None
+
+    def compiled_function(self, row: int) -> str | None:
+        """The function that a compilation or tracing event works for; None where no name tells."""
+        names = [self.name(at) for at in self.stack(row)]
+        for pattern in (_MODULE, _JITTED):
+            for name in names:
+                match = pattern.search(name)
+                if match:
+                    return match.group(1)
+        for at in self.stack(row):
+            name = self.name(at)
+            if self.kind[at] in (Kind.COMPILE, Kind.NEUTRAL) or name.startswith("$") or _NO_FUNCTION.match(name):
+                continue
+            return name
+        return self.user_frame(row)

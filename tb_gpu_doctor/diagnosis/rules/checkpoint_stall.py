@@ -1,0 +1,83 @@
+"""GPUs that wait while weights or summaries are saved.
+
+Reads: idle time charged to ``checkpoint``, the steps that were stopped, and how long the host saved.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tb_gpu_doctor.analysis.host_names import Kind
+from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.diagnosis.context import Context, GpuAccount
+from tb_gpu_doctor.diagnosis.idle import charged_gaps, cost_per_step, gap_evidence, idle_loss, worst_event
+from tb_gpu_doctor.diagnosis.model import Finding, Phrase
+from tb_gpu_doctor.diagnosis.stops import find_stops
+
+KIND = "checkpoint_stall"
+_SUMMARY = re.compile(r"summary|event_file_writer", re.I)
+_MAX_READ = 200
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """One finding for all GPUs above the threshold."""
+    limits = context.thresholds
+    loss = idle_loss(context, Cause.CHECKPOINT, limits.checkpoint_warning)
+    if loss is None:
+        return
+    worst = worst_event(loss.accounts, Cause.CHECKPOINT)
+    if worst is None:
+        return
+    gpus = tuple(account.ref for account in loss.accounts)
+    stops = find_stops(context, loss.accounts, Cause.CHECKPOINT)
+    host = _host_time(loss.accounts)
+    facts = {
+        "gpus": context.names(gpus),
+        "share": loss.share,
+        "count": stops.count,
+        "steps": stops.steps,
+        "numbers": stops.numbers,
+        "typical": stops.typical,
+        "longest": stops.longest,
+        "every": stops.every,
+        "host": host,
+    }
+    key = f"findings.{KIND}"
+    explanation = [Phrase(f"{key}.explanation", facts)]
+    explanation.append(Phrase(f"{key}.{'stops' if stops.steps is None else 'stops_in_steps'}", facts))
+    if stops.every is not None and stops.every > 1:
+        explanation.append(Phrase(f"{key}.every", facts))
+    if host is not None and host >= stops.typical:  # else one save is many short events
+        explanation.append(Phrase(f"{key}.host_time", facts))
+    explanation.append(Phrase(f"{key}.held_up_by", {"name": worst[0], "thread": worst[1]}))
+    summaries = bool(_SUMMARY.search(worst[0]))
+    yield Finding(
+        kind=KIND,
+        severity="critical" if loss.share >= limits.checkpoint_critical else "warning",
+        title=Phrase(f"{key}.title", facts),
+        explanation=(*explanation, *cost_per_step(context, loss)),
+        advice=context.advice(
+            KIND, *(("fewer_summaries@",) if summaries else ("async@", "less_often@", "faster_disk"))
+        ),
+        gpus=gpus,
+        share=loss.share,
+        saving_ps_per_step=loss.saving,
+        evidence=gap_evidence(context, loss.accounts, Cause.CHECKPOINT),
+    )
+
+
+def _host_time(accounts: Sequence[GpuAccount]) -> float | None:
+    """How long the host typically is busy with one of the saves behind the gaps, in picoseconds."""
+    lasting: dict[tuple[str, int], int] = {}
+    for account in accounts:
+        gaps, calls, host = account.profile.analysis.gaps, account.profile.calls, account.profile.trace.host_events
+        rows, charges = charged_gaps(account, Cause.CHECKPOINT)
+        for index in np.argsort(-charges, kind="stable")[:_MAX_READ].tolist():
+            event = int(gaps.evidence[rows[index]])
+            if event >= 0 and gaps.cause[rows[index]] == Cause.CHECKPOINT:
+                save = calls.outermost(event, Kind.CHECKPOINT)
+                lasting[account.profile.label, save] = int(host.duration[save])
+    return float(np.median(list(lasting.values()))) if lasting else None

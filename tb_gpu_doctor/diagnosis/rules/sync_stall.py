@@ -1,0 +1,93 @@
+"""GPUs that run dry because the host waited for them and only then prepared more work.
+
+Reads: idle time charged to ``sync``, the recorded wait before each gap and what the host did after it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.diagnosis.context import Context
+from tb_gpu_doctor.diagnosis.idle import IdleLoss, cost_per_step, idle_loss
+from tb_gpu_doctor.diagnosis.model import Finding, Phrase
+from tb_gpu_doctor.diagnosis.stops import find_stops
+from tb_gpu_doctor.diagnosis.syncs import WaitSummary, find_waits, summarise_waits, wait_evidence
+
+KIND = "sync_stall"
+# From so many waits per step on their number is worth saying.
+_OFTEN = 1.5
+
+# What the recorded names say about how the wait came about; the first match decides what to try first.
+_OP = re.compile(r"^[\w./\-]+:\w+$")
+_BLOCK = re.compile(r"block_until_ready|try_to_block|BlockHostUntil|BlockUntilReady|AwaitReady")
+_VALUE = re.compile(
+    r" (?:numpy|item|__float__|__int__|__bool__|__array__|__index__|tolist)$|TensorHandle|ToLiteral"
+    r"|CopyRawToHost|DtoH|np_array"
+)
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """One finding for all GPUs above the threshold whose waits were recorded."""
+    limits = context.thresholds
+    loss = idle_loss(context, Cause.SYNC, limits.sync_warning, limits.sync_min_gaps)
+    if loss is None:
+        return
+    waits = find_waits(loss.accounts)
+    summary = summarise_waits(waits)
+    if summary is None or summary.located < limits.sync_min_located:
+        return
+    gpus = tuple(account.ref for account in loss.accounts)
+    facts = {"gpus": context.names(gpus), "share": loss.share, "gaps": loss.gaps, "gap": loss.typical_gap}
+    yield Finding(
+        kind=KIND,
+        severity="critical" if loss.share >= limits.sync_critical else "warning",
+        title=Phrase(f"findings.{KIND}.title", facts),
+        explanation=(
+            Phrase(f"findings.{KIND}.explanation", facts),
+            *_names(summary),
+            *_how_often(context, loss),
+            *cost_per_step(context, loss),
+        ),
+        advice=context.advice(KIND, *_advice(summary)),
+        gpus=gpus,
+        share=loss.share,
+        saving_ps_per_step=loss.saving,
+        evidence=wait_evidence(context, waits),
+    )
+
+
+def _names(summary: WaitSummary) -> Iterator[Phrase]:
+    """The wait, who asked for it, and what the host did next."""
+    facts = {"name": summary.name, "thread": summary.thread}
+    yield Phrase(f"findings.{KIND}.waits_in", facts)
+    if summary.caller is not None:
+        yield Phrase(f"findings.{KIND}.called_by", {"name": summary.caller})
+    if summary.frame is not None:
+        yield Phrase(f"findings.{KIND}.in_your_code", {"name": summary.frame})
+    if summary.work is not None:
+        yield Phrase(f"findings.{KIND}.then", {"name": summary.work})
+
+
+def _how_often(context: Context, loss: IdleLoss) -> Iterator[Phrase]:
+    """How many steps are held up, or how often each."""
+    stops = find_stops(context, loss.accounts, Cause.SYNC)
+    if stops.steps is None:
+        return
+    times = loss.gaps / stops.steps
+    if times >= _OFTEN:
+        yield Phrase(f"findings.{KIND}.times_per_step", {"times": times})
+    else:
+        yield Phrase(f"findings.{KIND}.in_steps", {"count": stops.count, "steps": stops.steps})
+
+
+def _advice(summary: WaitSummary) -> tuple[str, ...]:
+    names = [name for name in (summary.name, summary.caller) if name is not None]
+    if any(_VALUE.search(name) for name in names):
+        return ("read_rarely@", "keep_on_device@", "move_work@")
+    if any(_BLOCK.search(name) for name in names):
+        return ("block_rarely@", "read_rarely@", "move_work@")
+    if any(_OP.match(name) for name in names):
+        return ("static_shapes@", "read_rarely@")
+    return ("read_rarely@", "find_caller@", "move_work@")

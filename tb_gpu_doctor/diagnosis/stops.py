@@ -1,0 +1,77 @@
+"""Steps that were stopped by one cause: how many, how long, how regularly, and by what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tb_gpu_doctor.analysis.results import StepCosts
+from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.diagnosis.context import Context, GpuAccount
+from tb_gpu_doctor.diagnosis.idle import charged_gaps
+from tb_gpu_doctor.traces.columns import PS_PER_MS
+
+# Without steps, gaps that lie closer together than this belong to one stop.
+_SAME_STOP = PS_PER_MS
+_MAX_NUMBERS = 6
+
+
+@dataclass(frozen=True)
+class Stops:
+    """How often one GPU was stopped, the one that lost most.
+
+    Attributes:
+        account: that GPU.
+        count: stops, one per step at most.
+        steps: complete steps in all, None without steps.
+        numbers: recorded numbers of the first stopped steps.
+        typical, longest: lost time of one stop in picoseconds.
+        every: steps from one stop to the next where that is always the same; None otherwise.
+        only_first: the first step of several is the only one that was stopped.
+    """
+
+    account: GpuAccount
+    count: int
+    steps: int | None
+    numbers: tuple[int, ...]
+    typical: float
+    longest: int
+    every: int | None
+    only_first: bool
+
+
+def find_stops(context: Context, accounts: Sequence[GpuAccount], cause: Cause) -> Stops:
+    """The stops of the GPU that lost most time to ``cause``; it must have lost some."""
+    worst = max(accounts, key=lambda account: account.accounting.idle_of(cause))
+    rows, charges = charged_gaps(worst, cause)
+    costs = worst.profile.analysis.step_costs
+    if costs is not None and len(costs.wall):
+        return _by_step(context, worst, costs, cause)
+    gaps = worst.profile.analysis.gaps
+    stop = np.concatenate(([0], np.cumsum(gaps.start[rows[1:]] - gaps.end[rows[:-1]] >= _SAME_STOP)))
+    lost = np.bincount(stop, weights=charges.astype(np.float64))
+    # what hardly counts beside the largest is none
+    lost = lost[lost >= context.thresholds.stopped_step * lost.max()]
+    return Stops(worst, len(lost), None, (), float(np.median(lost)), int(lost.max()), None, False)
+
+
+def _by_step(context: Context, account: GpuAccount, costs: StepCosts, cause: Cause) -> Stops:
+    steps, device = account.profile.analysis.steps, account.accounting.device
+    complete = np.flatnonzero(steps.complete)
+    lost, wall = costs.idle[:, device, cause], costs.wall[:, device]
+    stopped = np.flatnonzero((lost > 0) & (lost >= context.thresholds.stopped_step * wall))
+    if not len(stopped):  # spread so thinly that no single step was stopped by it
+        stopped = np.flatnonzero(lost == lost.max())
+    apart = np.diff(stopped)
+    return Stops(
+        account=account,
+        count=len(stopped),
+        steps=len(complete),
+        numbers=tuple(steps.number[complete[stopped[:_MAX_NUMBERS]]].tolist()),
+        typical=float(np.median(lost[stopped])),
+        longest=int(lost[stopped].max()),
+        every=int(apart[0]) if len(apart) and (apart == apart[0]).all() else None,
+        only_first=len(complete) >= context.thresholds.min_complete_steps and stopped.tolist() == [0],
+    )
