@@ -174,7 +174,7 @@ def _launches_inside(trace: Trace, causes: Causality, rows: Int64) -> BoolArray:
 
 
 def _of_device(trace: Trace, steps: Steps, copies: Int64, launch: Int64, ops: _Ops, device: int) -> tuple[Int64, ...]:
-    """(device, step, down, up, longest op, time of ops) of every pair of copies with named ops between them."""
+    """(device, step, down, up, main op, time of ops) of every pair of copies with named ops between them."""
     events, host = trace.device_events, trace.host_events
     none = np.zeros(0, np.int64)
     mine = copies[(events.device[copies] == device) & (launch[copies] >= 0)]
@@ -206,7 +206,12 @@ def _of_device(trace: Trace, steps: Steps, copies: Int64, launch: Int64, ops: _O
     pairs, index = group(first * len(events) + second)
     spent = ops.end[good] - ops.start[good]
     time = np.bincount(index, weights=spent.astype(np.float64)).astype(np.int64)
-    longest = np.lexsort((spent, index))[np.searchsorted(np.sort(index), np.arange(len(pairs)), side="right") - 1]
+    # several GPUs work on equal steps at once: the op on the thread that launches the copy back is the GPU's own
+    own = host.thread[ops.row[good]] == host.thread[launch[second]]
+    order = np.lexsort((spent, own, index))
+    longest = order[np.searchsorted(index[order], np.arange(len(pairs)), side="right") - 1]
+    covered = np.bincount(index[own], weights=spent[own].astype(np.float64), minlength=len(pairs)).astype(np.int64)
+    time = np.where(covered > 0, covered, time)
     first, second = pairs // len(events), pairs % len(events)
     between = np.maximum(host.start[launch[second]] - events.end[first], 1)
     keep = time >= _MIN_COVER * between
@@ -228,7 +233,7 @@ def _recurring(trace: Trace, steps: Steps, ops: _Ops, device: Int64, step: Int64
         return keep
     names = trace.host_events.name
     everywhere = np.bincount(names[ops.row])
-    in_bounces = np.bincount(names[distinct(op)], minlength=len(everywhere))
+    in_bounces = np.bincount(names[op], minlength=len(everywhere))
     keys, index = group(device * len(everywhere) + names[op])
     for at in range(len(keys)):
         mine = index == at

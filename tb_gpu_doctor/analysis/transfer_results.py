@@ -78,17 +78,20 @@ class Transfers:
         groups: those of each GPU that cost most, the most expensive first.
         rows: rows of the device events, by device and start.
         exposed: time of each row that neither a kernel nor an earlier copy hides.
+        late: the part of it that would be hidden had the host not been late before the copy.
         gap_wait: time of each gap in which the host sat in a blocking copy, shape (gaps,).
         step_exposed: exposed time without ``P2P`` per complete step and GPU, shape (steps, devices).
-        step_wait: ``gap_wait`` per complete step and GPU.
+        step_late, step_wait: ``late`` and ``gap_wait`` per complete step and GPU.
     """
 
     totals: tuple[CopyTotals, ...]
     groups: tuple[CopyGroup, ...]
     rows: Int64
     exposed: Int64
+    late: Int64
     gap_wait: Int64
     step_exposed: Int64
+    step_late: Int64
     step_wait: Int64
 
 
@@ -100,7 +103,7 @@ class Bounces:
         device: device index, shape (n,), rising.
         step: index into `Steps`.
         down, up: rows of the two copies.
-        op: host row of the longest op between them.
+        op: host row of the op between them, the longest of several.
         op_time: time of all named ops between them.
         gap_part: time of each gap between the two copies of a bounce, shape (gaps,).
         step_part: the same per complete step and GPU, shape (steps, devices).
