@@ -268,7 +268,8 @@ class _Reader:
                 many = max(many, self._allowed(costs[owner].stage))
             for busy, stage in parts:
                 share.setdefault(stage, busy / many)
-            blame = [p for p in parts if costs[p[1]].stage.role not in _NEVER_LIMITING]
+            guilty = [p for p in parts if not self._starts_python(p[1])]
+            blame = [p for p in guilty if costs[p[1]].stage.role not in _NEVER_LIMITING]
             if blame:
                 working = sum(busy for busy, stage in parts if costs[stage].stage.role != "feed")
                 units.append((working / many, max(blame)[1]))
@@ -279,6 +280,10 @@ class _Reader:
             used = min(share.get(stage, 0.0) / length, 1.0)
             done[stage] = _Cost(_with_utilization(cost.stage, used), cost.overhead, cost.owner)
         return done, units
+
+    def _starts_python(self, stage: int) -> bool:
+        """Whether it is the part of ``Dataset.from_generator`` that starts the generator below it."""
+        return any(self.role(child) == "python" for child in self.children.get(stage, []))
 
     def _allowed(self, stage: InputStage) -> int:
         """How many elements it may work on at once: never more than the cores, unless more were seen."""

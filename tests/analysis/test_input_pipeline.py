@@ -264,6 +264,17 @@ def test_a_generator_sets_the_pace() -> None:
     assert pipeline.slowest.per_element == 37 * US  # the call on the pool is not counted again
 
 
+def test_starting_a_generator_is_no_stage_of_its_own() -> None:
+    made = InputRecorder(gpus=0)
+    made.iterator("resource", "Root::FlatMap", 0, 500)  # runs the Python that makes the generator
+    for at in range(0, 200, 40):
+        made.iterator("resource", "Root::FlatMap", 500 + at, 540 + at)
+        made.iterator("resource", "Root::FlatMap[0]::Generator", 501 + at, 539 + at)
+    made.iterator("getter", "Root", 0, 700)
+    (pipeline,) = made.pipelines()
+    assert pipeline.slowest is not None and pipeline.slowest.name == "Generator"
+
+
 def test_python_inside_a_map_is_noticed() -> None:
     made = parallel_map(2, 50)
     assert not any(s.calls_python for s in made.pipelines()[0].stages)
