@@ -6,16 +6,19 @@ from collections.abc import Callable
 
 from tb_gpu_doctor.analysis.accounting import account, all_busy_sets, summarise
 from tb_gpu_doctor.analysis.callers import causality
+from tb_gpu_doctor.analysis.contention import find_contention
 from tb_gpu_doctor.analysis.critical_path import step_costs
 from tb_gpu_doctor.analysis.idle import find_gaps, no_gaps
 from tb_gpu_doctor.analysis.input_pipeline import find_pipelines
 from tb_gpu_doctor.analysis.kernels import kernel_table
 from tb_gpu_doctor.analysis.lateness import find_lateness
+from tb_gpu_doctor.analysis.launch_queue import launch_queues
 from tb_gpu_doctor.analysis.launches import launch_of, launch_stats
 from tb_gpu_doctor.analysis.placement import charge_bounces, find_bounces
 from tb_gpu_doctor.analysis.results import TraceAnalysis
 from tb_gpu_doctor.analysis.step_inference import infer_steps
 from tb_gpu_doctor.analysis.steps import find_steps, find_window
+from tb_gpu_doctor.analysis.stream_overlap import find_serialized
 from tb_gpu_doctor.analysis.transfers import find_transfers
 from tb_gpu_doctor.traces.columns import Trace
 
@@ -81,6 +84,9 @@ def analyse(trace: Trace, progress: Callable[[float], None] | None = None) -> Tr
         step_costs=step_costs(steps, gaps, lateness) if steps.count else None,
         transfers=transfers,
         bounces=bounces,
+        queues=launch_queues(trace, window, steps, gaps, launch),
+        contention=find_contention(trace, window, steps, gaps, launch, causes),
+        serialized=find_serialized(trace, window, launch),
         pipelines=pipelines,
     )
 

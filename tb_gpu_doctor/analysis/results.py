@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tb_gpu_doctor.analysis.input_results import InputPipeline
+from tb_gpu_doctor.analysis.launch_results import Contention, LaunchQueue, StreamOverlap
 from tb_gpu_doctor.analysis.transfer_results import Bounces, Transfers
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.traces.columns import Int32, Int64, UInt8
@@ -283,3 +284,6 @@ class TraceAnalysis:
     pipelines: tuple[InputPipeline, ...] = ()
     transfers: Transfers | None = None
     bounces: Bounces | None = None
+    queues: tuple[LaunchQueue, ...] = ()
+    contention: tuple[Contention, ...] = ()
+    serialized: tuple[StreamOverlap, ...] = ()

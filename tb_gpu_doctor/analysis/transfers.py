@@ -10,6 +10,7 @@ from tb_gpu_doctor.analysis import intervals
 from tb_gpu_doctor.analysis.accounting import BusySets
 from tb_gpu_doctor.analysis.callers import Causality
 from tb_gpu_doctor.analysis.gap_parts import gap_rows, overlap, set_by_step, sum_by_step
+from tb_gpu_doctor.analysis.host_activity import HOST_CAUSES
 from tb_gpu_doctor.analysis.intervals import IntervalSet
 from tb_gpu_doctor.analysis.results import BoolArray, Gaps, Steps, Window
 from tb_gpu_doctor.analysis.transfer_results import CopyGroup, CopyTotals, Transfers
@@ -33,8 +34,9 @@ def find_transfers(
     exposed = np.zeros(len(rows), np.int64)
     blocking = _blocks(trace, launch, rows)
     gap_wait = np.zeros(len(gaps), np.int64)
+    late = np.zeros(len(rows), np.int64)
     step_exposed = np.zeros((steps.count, len(trace.devices)), np.int64)
-    step_wait = np.zeros_like(step_exposed)
+    step_wait, step_late = np.zeros_like(step_exposed), np.zeros_like(step_exposed)
     totals: list[CopyTotals] = []
     groups: list[CopyGroup] = []
     for device in trace.devices:
@@ -45,6 +47,8 @@ def find_transfers(
         exposed[own][~between] = _exposed(trace, window, rows[own][~between], kernels)
         exposed[own][between] = _exposed(trace, window, rows[own][between], compute)
         mine = gap_rows(gaps, device.index)
+        late[own] = _late(trace, gaps, mine, rows[own], np.where(blocking[own] | between, 0, exposed[own]), kernels)
+        step_late[:, device.index] = sum_by_step(steps, device.index, events.start[rows[own]], late[own])
         waiting = _waiting(trace, launch, device.index, rows[blocking])
         gap_wait[mine] = overlap(waiting, gaps.start[mine], gaps.end[mine])
         step_wait[:, device.index] = sum_by_step(steps, device.index, gaps.start[mine], gap_wait[mine])
@@ -53,7 +57,9 @@ def find_transfers(
         args = (trace, window, device.index, rows[own], exposed[own], blocking[own])
         totals += _totals(*args)
         groups += _groups(*args, launch, causes, idle)
-    return Transfers(tuple(totals), tuple(groups), rows, exposed, gap_wait, step_exposed, step_wait)
+    return Transfers(
+        tuple(totals), tuple(groups), rows, exposed, late, gap_wait, step_exposed, step_late, step_wait
+    )  # fmt: skip
 
 
 def _blocks(trace: Trace, launch: Int64, rows: Int64) -> BoolArray:
@@ -96,6 +102,32 @@ def _fresh(trace: Trace, window: Window, rows: Int64) -> tuple[Int64, Int64]:
 def _exposed(trace: Trace, window: Window, rows: Int64, hiding: IntervalSet) -> Int64:
     start, end = _fresh(trace, window, rows)
     return end - start - overlap(hiding, start, end)
+
+
+def _late(trace: Trace, gaps: Gaps, mine: slice, rows: Int64, exposed: Int64, kernels: IntervalSet) -> Int64:
+    """What of each copy's exposed time would be hidden had the host not been late before it.
+
+    The copies that follow a gap without a kernel in between would have run that much earlier, behind the
+    kernels before the gap: of their exposed time, in order, as much as the host's part of the gap.
+    """
+    late = np.zeros(len(rows), np.int64)
+    start, end = gaps.start[mine], gaps.end[mine]
+    if not len(rows) or not len(start):
+        return late
+    host = gaps.by_cause[mine][:, list(HOST_CAUSES)].sum(axis=1)
+    began = trace.device_events.start[rows]
+    gap = np.searchsorted(end, began, side="right") - 1
+    good = (gap >= 0) & (exposed > 0)
+    at = np.maximum(gap, 0)
+    good &= intervals.covered_before(kernels, began) == intervals.covered_before(kernels, end[at])
+    picked = np.flatnonzero(good)
+    if not len(picked):
+        return late
+    before = np.cumsum(exposed[picked]) - exposed[picked]
+    first = np.concatenate(([True], gap[picked][1:] != gap[picked][:-1]))
+    earlier = before - np.maximum.accumulate(np.where(first, before, 0))
+    late[picked] = np.clip(host[gap[picked]] - earlier, 0, exposed[picked])
+    return late
 
 
 def _step_exposed(trace: Trace, steps: Steps, device: int, rows: Int64, kernels: IntervalSet) -> Int64:

@@ -12,6 +12,7 @@ from tb_gpu_doctor.analysis.gap_parts import gap_rows, sum_by_step
 from tb_gpu_doctor.analysis.transfer_results import Bounces, Transfers
 from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
 from tb_gpu_doctor.diagnosis.model import GpuRef
+from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.traces.columns import Int64
 
 
@@ -75,7 +76,9 @@ def transfer_loss(context: Context, placed: CopyLoss | None) -> CopyLoss | None:
         if transfers is not None:
             bounces = account.profile.analysis.bounces
             taken = bounces if placed is not None and account.ref in placed.refs else None
-            costs[account.ref] = _transfer_cost(account, transfers, taken)
+            cost = _transfer_cost(account, transfers, taken)
+            if _recurs(account, cost, context.thresholds):
+                costs[account.ref] = cost
     return _loss(context, costs, context.thresholds.transfer_warning)
 
 
@@ -92,6 +95,17 @@ def _transfer_cost(account: GpuAccount, transfers: Transfers, taken: Bounces | N
     rows = _gaps(account)
     by_step = by_step + sum_by_step(analysis.steps, device, analysis.gaps.start[rows], waits)
     return _Cost(max(exposed, 0), int(waits.sum()), np.maximum(by_step, 0))
+
+
+def _recurs(account: GpuAccount, cost: _Cost, limits: Thresholds) -> bool:
+    """Whether more than one step loses time: the first copy of a run has nothing to hide behind."""
+    costs = account.profile.analysis.step_costs
+    if costs is None or len(cost.by_step) < 2:
+        return True
+    wall = costs.wall[:, _index(account)]
+    worst = int(np.argmax(cost.by_step))
+    others = int(cost.by_step.sum() - cost.by_step[worst])
+    return others >= limits.transfer_recurs * limits.transfer_warning * int(wall.sum() - wall[worst])
 
 
 def transfer_waits(account: GpuAccount, transfers: Transfers, taken: Bounces | None) -> Int64:

@@ -35,6 +35,8 @@ class Thresholds:
     # Copies that nothing hides, and idle time during blocking copy calls, of a GPU's window (xprof: output 5 / 20 %).
     transfer_warning: float = 0.05
     transfer_critical: float = 0.15
+    # Without the step that loses most, the others must still lose this part of the first of these.
+    transfer_recurs: float = 0.50
 
     # Idle for ops on the CPU between GPU ops, their copies included, of a GPU's window.
     placement_warning: float = 0.03
