@@ -15,6 +15,7 @@ import numpy as np
 from tb_gpu_doctor.analysis.gap_parts import gap_rows, sum_by_step
 from tb_gpu_doctor.analysis.results import TraceAnalysis
 from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.diagnosis.contention_loss import ContentionLoss, contention_loss
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.copy_loss import CopyLoss, placement_loss, transfer_loss, transfer_waits
 from tb_gpu_doctor.traces.columns import Int64
@@ -27,13 +28,16 @@ def unclaimed(context: Context) -> Context:
     """The same session with taken idle time gone from gaps, accounting and step costs."""
     placed = placement_loss(context)
     copied = transfer_loss(context, placed)
-    if placed is None and copied is None:
+    crowded = contention_loss(context)
+    if placed is None and copied is None and crowded is None:
         return context
-    profiles = tuple(_reduced(profile, _claims(profile, placed, copied)) for profile in context.profiles)
+    profiles = tuple(_reduced(profile, _claims(profile, placed, copied, crowded)) for profile in context.profiles)
     return replace(context, profiles=profiles)
 
 
-def _claims(profile: HostProfile, placed: CopyLoss | None, copied: CopyLoss | None) -> Int64:
+def _claims(
+    profile: HostProfile, placed: CopyLoss | None, copied: CopyLoss | None, crowded: ContentionLoss | None
+) -> Int64:
     """How much of each gap is taken."""
     analysis = profile.analysis
     claim = np.zeros(len(analysis.gaps), np.int64)
@@ -47,6 +51,9 @@ def _claims(profile: HostProfile, placed: CopyLoss | None, copied: CopyLoss | No
             claim[rows] += bounces.gap_part[rows]
         if copied is not None and ref in copied.refs and analysis.transfers is not None:
             claim[rows] += transfer_waits(account, analysis.transfers, bounces)
+    for account, measured in crowded.found if crowded is not None else ():
+        if account.profile.label == profile.label:
+            claim += measured.gap_part
     return claim
 
 

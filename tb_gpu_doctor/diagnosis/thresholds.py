@@ -99,6 +99,12 @@ class Thresholds:
 
     # Complete marked steps below which a profile is too short to judge by.
     min_complete_steps: int = 3
+    # Streams whose kernels never overlap: how many kernels must have waited for another stream's, on how
+    # many streams at least; or how many of those that waited must have been launched before it.
+    serialized_handovers: int = 20
+    serialized_streams: int = 3
+    serialized_reversed: int = 5
+
     # What part of the recording the window must cover.
     min_window_coverage: float = 0.50
 

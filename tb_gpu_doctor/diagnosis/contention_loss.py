@@ -1,0 +1,67 @@
+"""GPUs that wait because launching slows down while the input pipeline's workers run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tb_gpu_doctor.analysis.critical_path import gain_per_step
+from tb_gpu_doctor.analysis.launch_results import Contention
+from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
+from tb_gpu_doctor.diagnosis.model import GpuRef
+
+
+@dataclass(frozen=True)
+class ContentionLoss:
+    """Those GPUs, each with what was measured, and what it costs.
+
+    Attributes:
+        found: (GPU, measurement), at or above the thresholds.
+        share: mean over them of the lost part of the window.
+        per_step, saving: as in `idle.IdleLoss`.
+    """
+
+    found: tuple[tuple[GpuAccount, Contention], ...]
+    share: float
+    per_step: float | None
+    saving: float | None
+
+    @property
+    def refs(self) -> frozenset[GpuRef]:
+        """The GPUs."""
+        return frozenset(account.ref for account, _ in self.found)
+
+
+def contention_loss(context: Context) -> ContentionLoss | None:
+    """Who loses time to it; None when nobody does."""
+    limits = context.thresholds
+    found = []
+    for account in context.accounts():
+        for measured in account.profile.analysis.contention:
+            slow = measured.slowdown >= limits.contention_slowdown
+            costly = measured.lost >= limits.contention_warning * account.accounting.wall
+            if measured.device == account.accounting.device and slow and costly:
+                found.append((account, measured))
+    if not found:
+        return None
+    per_step = [float(np.mean(measured.step_part)) for _, measured in found if len(measured.step_part)]
+    profiles = {account.profile.label: account.profile for account, _ in found}
+    gains = [gain for profile in profiles.values() if (gain := _gain(profile, found)) is not None]
+    return ContentionLoss(
+        found=tuple(found),
+        share=float(np.mean([measured.lost / account.accounting.wall for account, measured in found])),
+        per_step=float(np.mean(per_step)) if per_step else None,
+        saving=max(gains) if gains else None,
+    )
+
+
+def _gain(profile: HostProfile, found: list[tuple[GpuAccount, Contention]]) -> float | None:
+    costs = profile.analysis.step_costs
+    if costs is None or not len(costs.wall):
+        return None
+    removed = np.zeros_like(costs.wall)
+    for account, measured in found:
+        if account.profile.label == profile.label:
+            removed[:, measured.device] = measured.step_part
+    return float(np.mean(gain_per_step(costs, removed)))
