@@ -1,6 +1,7 @@
 """GPUs that run out of work because the host cannot launch it fast enough.
 
-Reads: idle time charged to ``launch``, how many launches there were and how short their work is.
+Reads: idle time charged to ``launch``, how many launches there were and how short their work is, how far
+ahead the host was, and where in the step it fell behind.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from tb_gpu_doctor.analysis.launch_results import LaunchQueue
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.idle import IdleLoss, cost_per_step, gap_evidence, idle_loss
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 
 KIND = "launch_bound"
+# From so many calls of Python per launch on, ops are handed over one by one.
+_EAGER = 0.3
 
 
 def check(context: Context) -> Iterator[Finding]:
@@ -38,19 +42,10 @@ def check(context: Context) -> Iterator[Finding]:
         explanation=(
             explanation,
             *_launches(loss),
+            *_pace(loss),
             *cost_per_step(context, loss),
         ),
-        advice=context.advice(
-            KIND,
-            *(("warm_up",) if few else ()),
-            "compile@",
-            "keras_steps@tensorflow",
-            "scan@jax",
-            "graphs@",
-            "batch",
-            "no_sync@",
-            "fuse_optimizer@jax",
-        ),
+        advice=context.advice(KIND, *(("warm_up",) if few else ()), *_advice(loss)),
         gpus=gpus,
         share=loss.share,
         saving_ps_per_step=loss.saving,
@@ -73,3 +68,75 @@ def _launches(loss: IdleLoss) -> Iterator[Phrase]:
             f"findings.{KIND}.{'launches_per_step' if per_step_known else 'launches'}",
             {"launches": float(np.mean(launches)), "kernel": float(np.median(kernels))},
         )
+
+
+def _queues(loss: IdleLoss) -> list[LaunchQueue]:
+    """The launch queues of the GPUs."""
+    return [
+        queue
+        for account in loss.accounts
+        for queue in account.profile.analysis.queues
+        if queue.device == account.accounting.device
+    ]
+
+
+def _pace(loss: IdleLoss) -> Iterator[Phrase]:
+    """How fast the host launches and the GPU works off; what would follow from fewer or larger kernels."""
+    queues = _queues(loss)
+    wall = sum(account.accounting.wall for account in loss.accounts)
+    kernels = sum(queue.kernels for queue in queues)
+    if not kernels or not wall:
+        return
+    empty = sum(queue.empty for queue in queues) / wall
+    yield Phrase(
+        f"findings.{KIND}.queue",
+        {"empty": empty, "depth": float(np.mean([q.mean_depth for q in queues])), "most": _most(queues)},
+    )
+    periods = [queue.period for queue in queues if queue.period is not None]
+    mean = sum(queue.kernel_time for queue in queues) / kernels
+    if periods and mean > 0 and float(np.median(periods)) > mean:
+        period = float(np.median(periods))
+        call = float(np.median([queue.call for queue in queues]))
+        facts = {"period": period, "call": min(call, period), "kernel": mean, "factor": period / mean}
+        yield Phrase(f"findings.{KIND}.pace", facts)
+    short = sum(queue.short_kernels for queue in queues)
+    if short:
+        time = sum(queue.short_time for queue in queues) / max(sum(queue.kernel_time for queue in queues), 1)
+        yield Phrase(f"findings.{KIND}.short", {"short": short / kernels, "time": time})
+    if _between_steps(queues):
+        border = sum(queue.border_idle for queue in queues)
+        inner = sum(queue.inner_idle for queue in queues)
+        yield Phrase(f"findings.{KIND}.between_steps", {"border": border / (border + inner)})
+    if _is_eager(queues):
+        launches = sum(queue.launches for queue in queues)
+        yield Phrase(f"findings.{KIND}.eager", {"calls": max(q.dispatches for q in queues), "launches": launches})
+
+
+def _most(queues: list[LaunchQueue]) -> int:
+    return max(queue.max_depth for queue in queues)
+
+
+def _between_steps(queues: list[LaunchQueue]) -> bool:
+    """Whether the host falls behind between the steps rather than inside them."""
+    border = sum(queue.border_idle for queue in queues)
+    return border > 0 and border >= sum(queue.inner_idle for queue in queues)
+
+
+def _is_eager(queues: list[LaunchQueue]) -> bool:
+    """Whether Python hands over the ops one by one: a compiled step takes one call for all of its launches."""
+    launches = sum(queue.launches for queue in queues)
+    return max((queue.dispatches for queue in queues), default=0) >= _EAGER * launches > 0
+
+
+def _advice(loss: IdleLoss) -> Iterator[str]:
+    """What helps most first: whole steps where Python is in between, one compiled step where ops are single."""
+    queues = _queues(loss)
+    several = ("keras_steps@tensorflow", "scan@jax")
+    if _is_eager(queues):
+        yield "function@tensorflow"
+    if _between_steps(queues):
+        yield from several
+    yield "compile@"
+    if not _between_steps(queues):
+        yield from several
+    yield from ("graphs@", "batch", "no_sync@", "fuse_optimizer@jax")
