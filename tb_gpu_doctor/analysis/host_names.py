@@ -57,14 +57,14 @@ _TABLE: tuple[tuple[Kind, tuple[str, ...]], ...] = (
     (Kind.COMPILE, (
         r"(?i)graph_building", r"(?i)autotun", r"(?i)^xla_?compile", r"XlaCompil", r"CompileToExecutable",
         r"PjRt\w*(?:Client|Compiler)?::Compile", r"GpuCompiler", r"Llvm\w*Compile", r"HloPass",
-        r"RunBackend\b", r"backend_compile", r"TraceToJaxpr", r"^tf\.function", r"^\$compiler\.py:",
-        r"^\$pxla\.py:\d+ .*(?:compile|lower)",
+        r"RunBackend\b", r"^(?:cu|hip)ModuleLoad", r"backend_compile", r"TraceToJaxpr", r"^tf\.function",
+        r"^\$compiler\.py:", r"^\$pxla\.py:\d+ .*(?:compile|lower)",
         r"^\$partial_eval\.py:\d+ trace_to_jaxpr", r"^\$mlir\.py:\d+ .*lower",
         r"^\$\S*jit\S*\.py:\d+ .*(?:trace_to|lower)",
     )),
     # Saving and summaries.
     (Kind.CHECKPOINT, (
-        r"^\w*Checkpoint", r"^SaveV2",
+        r"^\w*Checkpoint", r"^(?:Save|Restore)V2", r":RestoreV2$",
         r"^\$(?!ad_checkpoint)\S*checkpoint\S*\.py:\d+ _?(?:async_)?(?:save|write|commit|restore)",
         r"^\$\S+ (?:save_(?:weights|model|checkpoint)|write_checkpoint)\b", r"CheckpointManager",
         r":SaveV2$", r"MergeV2", r"(?i)orbax", r"ShardedFilename",
@@ -73,10 +73,11 @@ _TABLE: tuple[tuple[Kind, tuple[str, ...]], ...] = (
     )),
     # Waiting for the device.
     (Kind.SYNC, (
-        r"^(?:cu|hip|cuda)\w*Synchronize", r"^(?:cu|hip|cuda)Memcpy(?:DtoH|HtoD|DtoD)?(?:_v\d)?$",
+        r"^(?:cu|hip|cuda)\w*Synchronize", r"^(?:cu|hip|cuda)Memcpy(?!\w*Async)\w*$", r"Buffer::Await",
         r"BlockHostUntil", r"BlockUntilReady", r"block_until_ready", r"try_to_block", r"AwaitReady",
         r"TensorHandle::(?:CopyToDevice|Resolve|WaitReady)", r"TFE_TensorHandleResolve", r"::ToLiteral",
-        r"CopyRawToHost", r"_single_device_array_to_np_array", r"^\$\S+\.py:\d+ (?:numpy|item)$",
+        r"CopyRawToHost", r"_single_device_array_to_np_array",
+        r"^np\.asarray\(jax\.Array\)", r"^\$\S+\.py:\d+ (?:numpy|item)$",
     )),
     # Calls in which a thread waits while others execute for it.
     (Kind.WAIT, (

@@ -74,11 +74,11 @@ def find_gaps(trace: Trace, window: Window, launch: Int64, causes: Causality) ->
     host_end, ready = np.minimum(host_end, end), np.minimum(ready, end)
     by_cause[:, Cause.LAUNCH] += ready - host_end
     _charge_device(trace, by_cause, ready, end, before, after, call)
-    charge_peers(trace, device, ready, end, by_cause)
+    charge_peers(trace, device, ready, full_end, by_cause)
     pieces = _pieces(trace, start, host_end, call, causes)
     activity = HostActivity(trace, causes.parent)
     _charge_host(activity, pieces, by_cause)
-    charge_drained(activity, pieces.gap, pieces.thread, start, by_cause)
+    charge_drained(activity, pieces.gap, pieces.thread, start, before, launch, by_cause)
     cause = by_cause.argmax(axis=1).astype(np.uint8)
     evidence = _evidence(activity, pieces, cause, end - start, call)
     return Gaps(device, start, end, before, after, call, by_cause, cause, evidence)

@@ -20,7 +20,7 @@ def step_borders(trace: Trace, event_step: Int32, marker_start: Int64) -> tuple[
     np.maximum.at(last, at, events.end[mine])
     np.minimum.at(begin, at, events.start[mine])
     first = np.full(shape, -1, np.int64)
-    stray = work & (event_step < 0)
+    stray = event_step < 0
     for device in range(shape[1]):
         border: int | None = None
         for step in range(shape[0]):

@@ -147,8 +147,9 @@ def _session_folders(root: str, problems: list[TraceError]) -> Iterator[tuple[st
             yield "", os.path.join(root, PROFILE_FOLDER[1], name)
     seen: set[tuple[int, int]] = set()
     stack = [(root, "", 0)]
-    while stack:
-        folder, run, depth = stack.pop()
+    links: list[tuple[str, str, int]] = []  # followed last, so that a run keeps its own name
+    while stack or links:
+        folder, run, depth = (stack or links).pop()
         try:
             stat = os.stat(folder)
         except OSError:
@@ -164,7 +165,8 @@ def _session_folders(root: str, problems: list[TraceError]) -> Iterator[tuple[st
                     for session in _subfolders(profile, problems):
                         yield run, os.path.join(profile, session)
             elif depth < MAX_DEPTH:
-                stack.append((child, f"{run}/{name}" if run else name, depth + 1))
+                later = links if os.path.islink(child) else stack
+                later.append((child, f"{run}/{name}" if run else name, depth + 1))
 
 
 def _subfolders(folder: str, problems: list[TraceError]) -> list[str]:

@@ -151,7 +151,8 @@ def innermost_at(events: HostEvents, thread: int, instant: int) -> int:
 
 def step_borders(trace: Trace, event_step: Sequence[int], marker_start: Sequence[int]) -> list[dict[int, Span]]:
     """Per GPU {step: (start, end)}, by the definition: from the end of the last compute or communication event of
-    the step before to the end of its own last one; the first from its marker, or from the end of earlier work.
+    the step before to the end of its own last one; the first from its marker, or from the end of
+    the last earlier device event of any class.
     """
     out = []
     for gpu in range(len(trace.devices)):
@@ -165,7 +166,7 @@ def step_borders(trace: Trace, event_step: Sequence[int], marker_start: Sequence
             own = [(s, e) for s, e, k in work if k == step]
             begin = min(s for s, _ in own)
             if border is None:
-                earlier = [e for s, e, k in work if k < 0 and s < begin]
+                earlier = [e for s, e, row in spans(trace, gpu, tuple(EventClass)) if event_step[row] < 0 and s < begin]
                 border = min(max([marker_start[step], *earlier]), begin)
             end = max([border, *(e for _, e in own)])
             steps[step] = (border, end)
