@@ -40,7 +40,7 @@ def _serialized(trace: Trace, window: Window, launch: Int64, device: int) -> Str
     kernels &= (events.start[own] >= window.start) & (events.start[own] < window.end)
     rows = np.flatnonzero(kernels) + own.start
     streams = distinct(events.stream[rows])
-    if len(streams) < 2:
+    if len(streams) < 2 or not (launch[rows] >= 0).any():
         return None
     start, end, stream = events.start[rows], events.end[rows], events.stream[rows]
     total = int((end - start).sum())

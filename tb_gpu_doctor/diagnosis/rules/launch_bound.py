@@ -19,6 +19,8 @@ from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 KIND = "launch_bound"
 # From so many calls of Python per launch on, ops are handed over one by one.
 _EAGER = 0.3
+# Nothing waiting for this part of the time: the host is not ahead of the GPU.
+_HARDLY_AHEAD = 0.4
 
 
 def check(context: Context) -> Iterator[Finding]:
@@ -88,10 +90,9 @@ def _pace(loss: IdleLoss) -> Iterator[Phrase]:
     if not kernels or not wall:
         return
     empty = sum(queue.empty for queue in queues) / wall
-    yield Phrase(
-        f"findings.{KIND}.queue",
-        {"empty": empty, "depth": float(np.mean([q.mean_depth for q in queues])), "most": _most(queues)},
-    )
+    if empty >= _HARDLY_AHEAD:
+        depth, most = float(np.mean([queue.mean_depth for queue in queues])), max(q.max_depth for q in queues)
+        yield Phrase(f"findings.{KIND}.queue", {"empty": empty, "depth": depth, "most": most})
     periods = [queue.period for queue in queues if queue.period is not None]
     mean = sum(queue.kernel_time for queue in queues) / kernels
     if periods and mean > 0 and float(np.median(periods)) > mean:
@@ -110,10 +111,6 @@ def _pace(loss: IdleLoss) -> Iterator[Phrase]:
     if _is_eager(queues):
         launches = sum(queue.launches for queue in queues)
         yield Phrase(f"findings.{KIND}.eager", {"calls": max(q.dispatches for q in queues), "launches": launches})
-
-
-def _most(queues: list[LaunchQueue]) -> int:
-    return max(queue.max_depth for queue in queues)
 
 
 def _between_steps(queues: list[LaunchQueue]) -> bool:

@@ -26,6 +26,7 @@ _DIRECTIONS = {
 _SMALL_BYTES = 65_536
 # From here on the waiting inside calls is worth a sentence of its own.
 _WAITS = 0.01
+_WORTH_SHOWING = 0.05
 
 
 def check(context: Context) -> Iterator[Finding]:
@@ -172,4 +173,6 @@ def _evidence(context: Context, loss: CopyLoss) -> tuple[Evidence, ...]:
                 )
             )
     ranked.sort(key=lambda item: item[0])
+    # what costs next to nothing beside the worst is no evidence
+    ranked = [item for item in ranked if item[0] <= _WORTH_SHOWING * ranked[0][0]]
     return tuple(evidence for _, evidence in ranked[: context.thresholds.max_evidence])
