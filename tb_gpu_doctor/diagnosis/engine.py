@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from tb_gpu_doctor.analysis.results import DeviceAccounting
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
+from tb_gpu_doctor.diagnosis.merging import merge_findings
 from tb_gpu_doctor.diagnosis.model import (
     SEVERITIES,
     TIMED_KINDS,
@@ -46,7 +48,8 @@ def diagnose_profiles(
         thresholds: another table than the default one.
     """
     context = Context(tuple(profiles), thresholds or Thresholds())
-    findings = order_findings([finding for rule in RULES for finding in rule(context)])
+    found = merge_findings(context.unclaimed, [finding for rule in RULES for finding in rule(context)])
+    findings = tuple(_with_check(finding) for finding in order_findings(found))
     reasons = _doubts(context, findings)
     windows = [p.analysis.window.length for p in profiles if p.analysis.window is not None]
     recordings = [p.analysis.recorded[1] - p.analysis.recorded[0] for p in profiles if p.analysis.recorded is not None]
@@ -65,6 +68,11 @@ def diagnose_profiles(
         kernels=_kernels(profiles),
         findings=findings,
     )
+
+
+def _with_check(finding: Finding) -> Finding:
+    """The finding with the way to see whether the advice helped as the last advice."""
+    return replace(finding, advice=(*finding.advice, Phrase(f"findings.checks.{finding.kind}")))
 
 
 def order_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:

@@ -54,7 +54,8 @@ def finding_of(*pipelines: InputPipeline) -> Finding:
 
 
 def advice_of(found: Finding) -> list[str]:
-    return [phrase.key.rsplit(".", 1)[1] for phrase in found.advice]
+    assert found.advice[-1].key == "findings.checks.input_bound"
+    return [phrase.key.rsplit(".", 1)[1] for phrase in found.advice[:-1]]
 
 
 def said_of(found: Finding) -> list[str]:
@@ -123,7 +124,7 @@ def test_a_python_loader_gets_the_advice_of_its_framework() -> None:
     found = finding_of(alone)
     assert said_of(found) == ["loader", "no_prefetch"]
     assert "workers_jax" in advice_of(found) or "prefetch_tf_data" in advice_of(found)
-    assert "$data_loader.py:30 __next__" in text(found.explanation[-2].key, "en", **found.explanation[-2].params)
+    assert any("$data_loader.py:30 __next__" in text(p.key, "en", **p.params) for p in found.explanation)
 
 
 def test_the_pipeline_that_was_waited_for_is_blamed() -> None:

@@ -59,7 +59,8 @@ def test_input_names_only_the_gpus_that_wait() -> None:
     finding = only(diagnosis, "input_bound")
     assert [gpu.id for gpu in finding.gpus] == [0, 2]
     assert finding.share == pytest.approx(0.3)
-    assert finding.saving_ps_per_step == pytest.approx(30 * MS)
+    # The second GPU is busy for 96 ms of each step, so no step can become shorter than that.
+    assert finding.saving_ps_per_step == pytest.approx(4 * MS)
 
 
 def test_input_points_at_gaps_threads_and_steps() -> None:
@@ -69,7 +70,8 @@ def test_input_points_at_gaps_threads_and_steps() -> None:
     first = finding.evidence[0]
     assert (first.what, first.thread, first.step) == (HOST_EVENT, "python", 20)
     assert first.end - first.start == 30 * MS
-    assert finding.explanation[-1].params["name"] == HOST_EVENT
+    held_up_by = next(p for p in finding.explanation if p.key == "findings.input_bound.held_up_by")
+    assert held_up_by.params["name"] == HOST_EVENT
 
 
 def test_without_steps_there_is_a_share_and_no_saving() -> None:

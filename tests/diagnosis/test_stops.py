@@ -86,8 +86,9 @@ def test_without_steps_stops_are_counted_by_their_distance() -> None:
         recorder.call("python", "SaveV2", now, now + 2_000)
         for part in range(2):  # the save is interrupted by a short kernel
             start = now + 900 + part * 1_101
-            recorder.launch("python", start, start + 8, start + (60 if part == 0 else length), 2 * number + part,
-                            name=f"kernel_{number}_{part}")  # fmt: skip
+            correlation = 2 * number + part
+            recorder.call("python", "cuLaunchKernel", start, start + 1, correlation)
+            recorder.work(start + 8, start + (60 if part == 0 else length), correlation, name=f"k{correlation}")
         now += 2_001 + length
     made = host(recorder)
     assert made.analysis.steps.source == "none"

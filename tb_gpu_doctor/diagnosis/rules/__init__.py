@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable
 
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding
+from tb_gpu_doctor.diagnosis.rules.checkpoint_stall import check as check_checkpoint_stall
+from tb_gpu_doctor.diagnosis.rules.compile_stall import check as check_compile_stall
+from tb_gpu_doctor.diagnosis.rules.cpu_contention import check as check_cpu_contention
 from tb_gpu_doctor.diagnosis.rules.dropped_events import check as check_dropped_events
 from tb_gpu_doctor.diagnosis.rules.empty_gpu_plane import check as check_empty_gpu_plane
 from tb_gpu_doctor.diagnosis.rules.idle_gpus import check as check_idle_gpus
@@ -15,7 +18,12 @@ from tb_gpu_doctor.diagnosis.rules.launch_bound import check as check_launch_bou
 from tb_gpu_doctor.diagnosis.rules.low_occupancy import check as check_low_occupancy
 from tb_gpu_doctor.diagnosis.rules.no_gpu_plane import check as check_no_gpu_plane
 from tb_gpu_doctor.diagnosis.rules.no_steps import check as check_no_steps
+from tb_gpu_doctor.diagnosis.rules.op_placement import check as check_op_placement
+from tb_gpu_doctor.diagnosis.rules.serialized_kernels import check as check_serialized_kernels
 from tb_gpu_doctor.diagnosis.rules.short_profile import check as check_short_profile
+from tb_gpu_doctor.diagnosis.rules.step_outliers import check as check_step_outliers
+from tb_gpu_doctor.diagnosis.rules.sync_stall import check as check_sync_stall
+from tb_gpu_doctor.diagnosis.rules.transfer_bound import check as check_transfer_bound
 from tb_gpu_doctor.diagnosis.rules.underfilled_gpu import check as check_underfilled_gpu
 
 Rule = Callable[[Context], Iterable[Finding]]
@@ -23,6 +31,13 @@ Rule = Callable[[Context], Iterable[Finding]]
 RULES: tuple[Rule, ...] = (
     check_input_bound,
     check_launch_bound,
+    check_sync_stall,
+    check_transfer_bound,
+    check_op_placement,
+    check_cpu_contention,
+    check_compile_stall,
+    check_checkpoint_stall,
+    check_step_outliers,
     check_imbalance,
     check_idle_gpus,
     check_low_occupancy,
@@ -32,4 +47,5 @@ RULES: tuple[Rule, ...] = (
     check_dropped_events,
     check_no_steps,
     check_short_profile,
+    check_serialized_kernels,
 )

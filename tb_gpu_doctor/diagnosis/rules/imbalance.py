@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from tb_gpu_doctor.analysis.results import DeviceAccounting, DeviceSummary, Lateness
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
+from tb_gpu_doctor.diagnosis.late_causes import Reason, late_reason
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, GpuRef, Phrase
 from tb_gpu_doctor.diagnosis.stragglers import Split, split_late
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 
 KIND = "imbalance"
-# Compute or kernel counts this far from the others' are worth a sentence.
-_DIFFERS = 1.10
+# From this many kernels more on, their number is worth a sentence.
+_DIFFERS = 1.01
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class _Case:
     by_steps: bool
     compute_ratio: float
     kernel_ratio: float
+    reason: Reason
     evidence: tuple[Evidence, ...]
 
 
@@ -62,13 +64,10 @@ def check(context: Context) -> Iterator[Finding]:
         "more_kernels": kernel_ratio - 1,
     }
     sentence = "explanation" if all(case.by_steps for case in cases) else "explanation_collectives"
-    # The facts decide what to try first; naming the cause for certain takes telemetry.
-    if kernel_ratio >= _DIFFERS and compute_ratio >= _DIFFERS:
-        hint, order = "more_kernels", ("even_work@", "check_clocks", "pin_host")
-    elif compute_ratio >= _DIFFERS:
-        hint, order = "slower_kernels", ("check_clocks", "even_work@", "swap")
-    else:
-        hint, order = "starts_late", ("pin_host", "shard_input@", "check_clocks")
+    # Hosts may differ; the one that loses most speaks for all.
+    reason = max(cases, key=lambda case: max(case.shares)).reason
+    facts["reason"] = reason.amount
+    hint, order = _hint(reason.cause, kernel_ratio)
     yield Finding(
         kind=KIND,
         severity="critical" if share >= context.thresholds.imbalance_critical else "warning",
@@ -77,10 +76,25 @@ def check(context: Context) -> Iterator[Finding]:
         advice=context.advice(KIND, *order),
         gpus=culprits,
         victims=victims,
+        cause=reason.cause,
         share=share,
         saving_ps_per_step=float(np.mean(savings)) if savings else None,
         evidence=tuple(item for case in cases for item in case.evidence)[: context.thresholds.max_evidence],
     )
+
+
+def _hint(cause: str | None, kernel_ratio: float) -> tuple[str, tuple[str, ...]]:
+    """What the facts say of the reason, and what to try first; only telemetry can prove a slow GPU."""
+    if cause == "uneven_work":
+        hint = "more_kernels" if kernel_ratio >= _DIFFERS else "larger_kernels"
+        return hint, ("even_work@", "check_clocks", "pin_host")
+    if cause == "slow_gpu":
+        return "slower_kernels", ("check_clocks", "even_work@", "swap")
+    if cause == "late_input":
+        return "late_input", ("shard_input@", "pin_host")
+    if cause == "late_host":
+        return "late_host", ("pin_host", "shard_input@")
+    return "starts_late", ("pin_host", "shard_input@", "check_clocks")
 
 
 def _refs(cases: Sequence[_Case], pick: object) -> tuple[GpuRef, ...]:
@@ -134,6 +148,7 @@ def _case(profile: HostProfile, limits: Thresholds) -> _Case | None:
         by_steps=by_steps,
         compute_ratio=_ratio(analysis.summaries, late, early, "compute"),
         kernel_ratio=_ratio(analysis.summaries, late, early, "kernels"),
+        reason=late_reason(profile, late, early, float(np.mean(lost))),
         evidence=_evidence(profile, analysis.lateness, devices, split, rows, limits),
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.diagnosis.context import Context
-from tb_gpu_doctor.diagnosis.idle import gap_evidence, idle_loss, worst_event
+from tb_gpu_doctor.diagnosis.idle import cost_per_step, gap_evidence, idle_loss, worst_event
 from tb_gpu_doctor.diagnosis.input_stages import advise, blamed_pipeline, describe
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 
@@ -24,12 +24,8 @@ def check(context: Context) -> Iterator[Finding]:
     if loss is None:
         return
     gpus = tuple(account.ref for account in loss.accounts)
-    facts = {"gpus": context.names(gpus), "share": loss.share, "per_step": loss.per_step}
+    facts = {"gpus": context.names(gpus), "share": loss.share}
     explanation = [Phrase(f"findings.{KIND}.explanation", facts)]
-    if loss.per_step is not None and context.median_step:
-        explanation.append(
-            Phrase(f"findings.{KIND}.per_step", {"per_step": loss.per_step, "step": context.median_step})
-        )
     worst = worst_event(loss.accounts, Cause.INPUT)
     if worst is not None:
         explanation.append(Phrase(f"findings.{KIND}.held_up_by", {"name": worst[0], "thread": worst[1]}))
@@ -50,10 +46,10 @@ def check(context: Context) -> Iterator[Finding]:
         kind=KIND,
         severity="critical" if loss.share >= limits.input_critical else "warning",
         title=Phrase(f"findings.{KIND}.title", facts),
-        explanation=tuple(explanation),
+        explanation=(*explanation, *cost_per_step(context, loss)),
         advice=(*advice, *context.advice(KIND, "fewer_bytes")),
         gpus=gpus,
         share=loss.share,
-        saving_ps_per_step=loss.per_step,
+        saving_ps_per_step=loss.saving,
         evidence=gap_evidence(context, loss.accounts, Cause.INPUT),
     )

@@ -1,0 +1,143 @@
+"""Findings that share a root become one: the one that names the root takes the other in.
+
+Each rule looks at its own numbers only, so one fault can raise several findings: slow steps that are
+simply those that save, launches that are late because a wait had emptied the queue, a GPU that is late
+because its input is. The table below says which finding takes in which, and on what evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.diagnosis.context import Context
+from tb_gpu_doctor.diagnosis.model import Finding, GpuRef, Phrase
+from tb_gpu_doctor.diagnosis.outliers import find_outliers
+
+# What the findings about a waiting GPU count.
+CAUSE_OF: dict[str, Cause] = {
+    "input_bound": Cause.INPUT,
+    "launch_bound": Cause.LAUNCH,
+    "sync_stall": Cause.SYNC,
+    "compile_stall": Cause.COMPILE,
+    "checkpoint_stall": Cause.CHECKPOINT,
+}
+# The loss of a cause that must lie in the slow steps for them to be its doing.
+_IN_OUTLIERS = 0.5
+
+Condition = Callable[[Context, Finding, Finding], bool]
+
+
+@dataclass(frozen=True)
+class Merge:
+    """One line of the table.
+
+    Attributes:
+        absorbing: kind that stays.
+        absorbed: kind that is taken in.
+        condition: whether the two are one story: (context, absorbing, absorbed).
+        adds: what the story gains: one sentence (``merged`` of the absorbed kind), or ``all`` that it said and advised.
+        counts: whether mending the root also saves what the absorbed finding counted.
+    """
+
+    absorbing: str
+    absorbed: str
+    condition: Condition
+    adds: Literal["sentence", "all"] = "sentence"
+    counts: bool = False
+
+
+def explains_slow_steps(context: Context, root: Finding, outliers: Finding) -> bool:
+    """The part of the slow steps that grew is the root's cause, and they hold at least half of its loss."""
+    cause = CAUSE_OF[root.kind]
+    if outliers.cause != cause.id:
+        return False
+    inside = total = 0
+    for profile in context.profiles:
+        costs, found = profile.analysis.step_costs, find_outliers(profile, context.thresholds)
+        if costs is not None and found is not None:
+            inside += int(costs.idle[found.rows, :, cause].sum())
+            total += int(costs.idle[:, :, cause].sum())
+    return total > 0 and inside >= _IN_OUTLIERS * total
+
+
+def follows_an_empty_queue(context: Context, root: Finding, launches: Finding) -> bool:
+    """Launching costs far less than the root, on the same GPUs and in the same steps.
+
+    What empties the GPU's queue lays open the launches after it: without it the host would be ahead.
+    """
+    limits = context.thresholds
+    if not set(launches.gpus) <= set(root.gpus):
+        return False
+    if (launches.share or 0.0) > limits.follows_loss * (root.share or 0.0):
+        return False
+    inside, total = _shared_steps(context, root.gpus, CAUSE_OF[root.kind], Cause.LAUNCH)
+    return total == 0 or inside >= limits.follows_steps * total
+
+
+def _shared_steps(context: Context, gpus: Sequence[GpuRef], root: Cause, other: Cause) -> tuple[int, int]:
+    """(loss to ``other`` in the steps that ``root`` stopped, in all steps) on the given GPUs."""
+    inside = total = 0
+    for profile in context.profiles:
+        costs = profile.analysis.step_costs
+        if costs is None or not len(costs.wall):
+            continue
+        columns = [d.index for d in profile.trace.devices if profile.ref(d.index) in set(gpus)]
+        idle, wall = costs.idle[:, columns], costs.wall[:, columns]
+        stopped = (idle[:, :, root] > 0) & (idle[:, :, root] >= context.thresholds.stopped_step * wall)
+        inside += int(idle[:, :, other][stopped].sum())
+        total += int(idle[:, :, other].sum())
+    return inside, total
+
+
+def makes_the_gpu_late(_: Context, imbalance: Finding, stall: Finding) -> bool:
+    """Only GPUs that keep the others waiting are stalled, and that is why they are late."""
+    expected = "late_input" if stall.kind == "input_bound" else "late_host"
+    return imbalance.cause == expected and set(stall.gpus) <= set(imbalance.gpus)
+
+
+_STALLS = ("input_bound", "sync_stall", "compile_stall", "checkpoint_stall")
+
+# In this order: who is late decides whose story it is, then the slow steps, then the launches.
+MERGES: tuple[Merge, ...] = (
+    *(Merge("imbalance", kind, makes_the_gpu_late, adds="all") for kind in (*_STALLS, "launch_bound")),
+    *(Merge(kind, "step_outliers", explains_slow_steps) for kind in (*_STALLS, "launch_bound")),
+    *(Merge(kind, "launch_bound", follows_an_empty_queue, counts=True) for kind in _STALLS),
+)
+
+
+def merge_findings(context: Context, findings: Sequence[Finding]) -> list[Finding]:
+    """The findings with those taken in that another one explains, in the order given."""
+    left = list(findings)
+    for merge in MERGES:
+        for absorbed in [finding for finding in left if finding.kind == merge.absorbed]:
+            root = next((f for f in left if f.kind == merge.absorbing and merge.condition(context, f, absorbed)), None)
+            if root is not None:
+                left.remove(absorbed)
+                left[left.index(root)] = _joined(context, merge, root, absorbed)
+    return left
+
+
+def _joined(context: Context, merge: Merge, root: Finding, absorbed: Finding) -> Finding:
+    limits = context.thresholds
+    saving = root.saving_ps_per_step
+    if merge.counts:
+        causes = (CAUSE_OF[root.kind], CAUSE_OF[absorbed.kind])
+        gains = [gain for profile in context.profiles if (gain := profile.step_gain(*causes)) is not None]
+        saving = max([*gains, saving or 0.0]) if gains else saving
+    if merge.adds == "sentence":
+        said = absorbed.explanation[0]
+        sentence = Phrase(f"findings.{absorbed.kind}.merged", {**said.params, **absorbed.title.params})
+        return replace(root, explanation=(*root.explanation, sentence), saving_ps_per_step=saving)
+    half = limits.max_evidence // 2
+    return replace(
+        root,
+        explanation=(*root.explanation, *absorbed.explanation),
+        advice=(*absorbed.advice, *root.advice),
+        evidence=(*root.evidence[: limits.max_evidence - min(half, len(absorbed.evidence))], *absorbed.evidence)[
+            : limits.max_evidence
+        ],
+        saving_ps_per_step=saving,
+    )

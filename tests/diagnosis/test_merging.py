@@ -1,0 +1,170 @@
+"""Findings with one root are one finding; two faults stay two."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.diagnosis.context import Context, HostProfile
+from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
+from tb_gpu_doctor.diagnosis.merging import CAUSE_OF, MERGES, merge_findings
+from tb_gpu_doctor.diagnosis.model import TIMED_KINDS, Finding
+from tb_gpu_doctor.diagnosis.thresholds import Thresholds
+from tb_gpu_doctor.texts import has_text
+from tests.analysis.small_traces import Recorder
+from tests.diagnosis.build import arrivals, profile
+from tests.diagnosis.loops import host, loop
+
+T = Thresholds()
+EVERY_FOURTH = {3: 9_000.0, 7: 9_000.0, 11: 9_000.0}
+
+
+def timed(*profiles: HostProfile) -> list[Finding]:
+    return [finding for finding in diagnose_profiles(profiles).findings if finding.kind in TIMED_KINDS]
+
+
+def keys(finding: Finding) -> list[str]:
+    return [phrase.key for phrase in finding.explanation]
+
+
+def test_the_table_names_kinds_and_sentences_that_exist() -> None:
+    for merge in MERGES:
+        assert merge.absorbing in TIMED_KINDS and merge.absorbed in TIMED_KINDS
+        assert merge.absorbing != merge.absorbed
+        if merge.adds == "sentence":
+            assert has_text(f"findings.{merge.absorbed}.merged")
+    pairs = [(merge.absorbing, merge.absorbed) for merge in MERGES]
+    assert len(pairs) == len(set(pairs))
+    assert not {(b, a) for a, b in pairs} & set(pairs), "nobody takes in who takes it in"
+    assert {cause.id for cause in CAUSE_OF.values()} == {"input", "launch", "sync", "compile", "checkpoint"}
+
+
+# -- slow steps ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "kind"), [("SaveV2", "checkpoint_stall"), ("XlaCompile", "compile_stall")])
+def test_slow_steps_that_save_or_compile_are_told_with_it(name: str, kind: str) -> None:
+    def stop(recorder: Recorder, step: int, free: float, launch: float) -> None:
+        if step in EVERY_FOURTH:
+            recorder.call("python", name, free - 2_000, launch - 5)
+
+    (finding,) = timed(host(loop(stop, EVERY_FOURTH, steps=14)))
+    assert finding.kind == kind
+    merged = next(p for p in finding.explanation if p.key == "findings.step_outliers.merged")
+    assert merged.params["numbers"] == (103, 107, 111) and merged.params["count"] == 3
+
+
+def test_a_pause_beside_saving_stays_a_finding_of_its_own() -> None:
+    def stop(recorder: Recorder, step: int, free: float, launch: float) -> None:
+        if step in EVERY_FOURTH:
+            recorder.call("python", "SaveV2", free - 2_000, launch - 5)
+        elif step == 5:
+            recorder.call("python", "$train.py:88 rotate_logs", free - 2_000, launch - 5)
+
+    found = timed(host(loop(stop, {**EVERY_FOURTH, 5: 60_000.0}, steps=14)))
+    assert [finding.kind for finding in found] == ["step_outliers", "checkpoint_stall"], "the dearer one first"
+
+
+def test_a_cause_of_every_step_does_not_take_in_the_few_slow_ones() -> None:
+    def wait(recorder: Recorder, step: int, free: float, launch: float) -> None:
+        recorder.call("python", "cuStreamSynchronize", free - 3_000, free + 4)
+        recorder.call("python", "$train.py:77 log", free + 6, launch - 5)
+
+    pauses = dict.fromkeys(range(14), 8_000.0) | {6: 30_000.0}
+    found = timed(host(loop(wait, pauses, steps=14)))
+    assert [finding.kind for finding in found] == ["sync_stall", "step_outliers"]
+
+
+# -- launches behind an empty queue --------------------------------------------------------
+
+
+def synced(launches: float, waits: float) -> HostProfile:
+    """One GPU: in each step a gap for the root, then ten for launches."""
+    return profile(1, idle={Cause.INPUT: waits, Cause.LAUNCH: launches}, gaps_per_step=2)
+
+
+def test_launches_that_follow_a_larger_cause_are_told_with_it() -> None:
+    (finding,) = timed(synced(0.06, 0.30))
+    assert finding.kind == "input_bound"
+    merged = next(p for p in finding.explanation if p.key == "findings.launch_bound.merged")
+    assert merged.params["share"] == pytest.approx(0.06)
+    # Mending the input lets the host run ahead: both are gone.
+    assert finding.saving_ps_per_step == pytest.approx(0.36 * 100e9)
+    assert finding.share == pytest.approx(0.30)
+
+
+def test_launches_that_cost_as_much_are_a_second_fault() -> None:
+    assert [finding.kind for finding in timed(synced(0.25, 0.30))] == ["input_bound", "launch_bound"]
+    assert [finding.kind for finding in timed(synced(0.30, 0.25))] == ["launch_bound", "input_bound"]
+
+
+def test_launches_in_other_steps_are_a_second_fault() -> None:
+    made = synced(0.08, 0.30)
+    costs = made.analysis.step_costs
+    assert costs is not None
+    idle = costs.idle.copy()
+    idle[5:, :, Cause.INPUT] = 0  # the input is late in half of the steps only
+    made = HostProfile(
+        made.label,
+        made.trace,
+        dataclasses.replace(made.analysis, step_costs=dataclasses.replace(costs, idle=idle)),
+    )
+    assert {finding.kind for finding in timed(made)} == {"input_bound", "launch_bound"}
+
+
+def test_launches_on_other_gpus_are_a_second_fault() -> None:
+    made = profile(
+        2, idle=[{Cause.INPUT: 0.4}, {Cause.LAUNCH: 0.05}], gaps_per_step=2, compute_per_step=[[50.0] * 10] * 2
+    )
+    assert {finding.kind for finding in timed(made)} == {"input_bound", "launch_bound"}
+
+
+# -- who is late ---------------------------------------------------------------------------
+
+
+def late(causes: list[dict[Cause, float]]) -> HostProfile:
+    """GPU 2 comes 30 ms late in each step of 100."""
+    return profile(
+        3, idle=causes, lateness=arrivals([[0, 0, 30]] * 10), communication=[0.31, 0.31, 0.01],
+        compute_per_step=[[50.0] * 10] * 3, gaps_per_step=2,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind", "reason"),
+    [(Cause.INPUT, "input_bound", "late_input"), (Cause.LAUNCH, "launch_bound", "late_host"),
+     (Cause.CHECKPOINT, "checkpoint_stall", "late_host"), (Cause.COMPILE, "compile_stall", "late_host")],
+)  # fmt: skip
+def test_a_gpu_that_is_late_for_its_own_reason_is_one_finding(cause: Cause, kind: str, reason: str) -> None:
+    (finding,) = timed(late([{}, {}, {cause: 0.29}]))
+    assert (finding.kind, finding.cause) == ("imbalance", reason)
+    assert [gpu.id for gpu in finding.gpus] == [2] and [gpu.id for gpu in finding.victims] == [0, 1]
+    assert f"findings.{kind}.explanation" in keys(finding)
+    assert any(phrase.key.startswith(f"findings.{kind}.advice") for phrase in finding.advice)
+    assert len(finding.evidence) <= T.max_evidence
+    whats = {item.what if isinstance(item.what, str) else item.what.key for item in finding.evidence}
+    assert "report.evidence.others_waited" in whats and len(whats) > 1, "both are shown"
+
+
+def test_input_that_all_wait_for_is_a_second_fault() -> None:
+    found = timed(late([{Cause.INPUT: 0.1}, {Cause.INPUT: 0.1}, {Cause.INPUT: 0.39}]))
+    assert {finding.kind for finding in found} == {"imbalance", "input_bound"}
+
+
+def test_a_slow_gpu_does_not_take_in_its_input() -> None:
+    made = profile(
+        3, idle=[{}, {}, {Cause.INPUT: 0.06}], lateness=arrivals([[0, 0, 30]] * 10),
+        communication=[0.31, 0.31, 0.01], compute_per_step=[[50.0] * 10, [50.0] * 10, [80.0] * 10],
+    )  # fmt: skip
+    found = timed(made)
+    assert [(finding.kind, finding.cause) for finding in found] == [("imbalance", "slow_gpu"), ("input_bound", None)]
+
+
+def test_nothing_to_merge_is_left_as_it_is() -> None:
+    made = [profile(2, idle={Cause.INPUT: 0.3})]
+    context = Context(tuple(made))
+    findings = list(diagnose_profiles(made).findings)
+    assert merge_findings(context, findings) == findings
+    assert merge_findings(context, []) == []
