@@ -137,7 +137,7 @@ def _fault(
     case: Case, index: int, run: SimulatedRun, diagnosis: Diagnosis, cost: float, kinds: frozenset[str]
 ) -> FaultScore:
     fault, plant = run.truth.faults[index], case.planted[index].plant
-    shown = _shown(fault.kind, cost, run.truth)
+    shown = _shown(fault.kind, cost, run.truth) if len(case.planted) > 1 else cost
     required = min(cost, shown) >= MIN_COST_OF.get(fault.kind, MIN_COST) and fault.kind in kinds
     same = [finding for finding in diagnosis.findings if finding.kind == fault.kind]
     # several findings of a kind differ by cause
@@ -145,7 +145,7 @@ def _fault(
     if not same:
         return FaultScore(fault.kind, plant.id, cost, shown, required, False)
     finding = same[0]
-    steps = max(1, len(run.truth.markers))
+    steps = max(1, run.truth.steps)
     low, high = run.truth.window
     saved = cost * (high - low) / steps
     return FaultScore(
@@ -165,9 +165,11 @@ def _fault(
 
 
 def _shown(kind: str, cost: float, truth: Truth) -> float:
+    accounts = [truth.accounting(gpu.gpu) for gpu in truth.gpus if gpu.events]
+    if kind == "transfer_bound":
+        return max(account.transfer / (account.end - account.start) for account in accounts)
     if kind not in _SHOWS_AS:
         return cost
-    accounts = [truth.accounting(gpu.gpu) for gpu in truth.gpus if gpu.events]
     return max(account.idle_by_cause[_SHOWS_AS[kind]] / (account.end - account.start) for account in accounts)
 
 
@@ -176,14 +178,15 @@ def _top(case: Case, faults: tuple[FaultScore, ...], diagnosis: Diagnosis) -> bo
     about_run = [
         (fault, planted.plant)
         for fault, planted in zip(faults, case.planted, strict=True)
-        if fault.required and planted.plant.scope != "none"
+        if planted.plant.scope != "none"
     ]
-    if not about_run:
+    if not any(fault.required for fault, _ in about_run):
         return None
     if any(fault.kind not in ruled_kinds() for fault in faults):
         return None  # the other fault has no rule yet: nobody knows what it should push down
-    highest_cost = max(fault.cost for fault in faults)
-    highest_shown = max(fault.shown for fault in faults)
+    timed = [fault for fault, plant in about_run if plant.timed]
+    highest_cost = max((fault.cost for fault in timed), default=0.0)
+    highest_shown = max((fault.shown for fault in timed), default=0.0)
     good: set[str] = set()
     for fault, plant in about_run:
         much = fault.cost >= NEARLY_AS_MUCH * highest_cost or fault.shown >= NEARLY_AS_MUCH * highest_shown
@@ -197,7 +200,7 @@ def _idle(analysis: TraceAnalysis, truth: Truth) -> tuple[dict[str, float], dict
     errors, shares = dict.fromkeys(IDLE_CAUSES, 0.0), dict.fromkeys(IDLE_CAUSES, 0.0)
     if analysis.window is None:
         return errors, shares
-    window = (analysis.window.start, analysis.window.end)
+    window = (analysis.window.start + truth.zero, analysis.window.end + truth.zero)
     for account in analysis.accounting:
         if not truth.gpus[account.device].events:
             continue

@@ -128,10 +128,12 @@ class EagerProgram:
             blocking=run.blocking_copy,
         )
 
-        def one(stream: Stream, kernel: Kernel, waits: Sequence[Work], _: Collective | None) -> Launching:
-            return self._op(thread, stream, kernel, step, waits)
+        def one(
+            by: HostThread, stream: Stream, kernel: Kernel, waits: Sequence[Work], _: Collective | None
+        ) -> Launching:
+            return self._op(by, stream, kernel, step, waits)
 
-        first = yield from one(self._streams["compute" if run.blocking_copy else "H2D"], copy, (), None)
+        first = yield from one(thread, self._streams["compute" if run.blocking_copy else "H2D"], copy, (), None)
         launcher = StepLauncher(thread, self._streams, step, one, _no_collective, {"context_id": "$$1"})
         last = yield from launcher.run(run.plan(), first)
         assert last is not None

@@ -6,13 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from simulator.device import Device, Kernel, Work
-from simulator.engine import PS_PER_NS
+from simulator.engine import PS_PER_NS, us
 from simulator.hardware import Gpu, active_blocks, theoretical_occupancy
 from simulator.host import HostEvent, HostThread
 from simulator.xplane_writer import Line, Plane, Ref, Space, StatValue, Unsigned
 
 HOST_LINES_NS = 138_006
 DEVICE_LINES_NS = 216_823
+
+# A recording sees nothing in its first instants.
+SETTLING = us(250)
 
 WorkStats = Callable[[Work], dict[str, StatValue]]
 
@@ -26,6 +29,8 @@ class Recorder:
         driver_threads: calls of the driver are on lines of their own, ``Host Threads/<tid>``.
         warnings: what the profiler complains of.
         dropped: share of the device events that it lost, the last ones of each stream.
+        cut: which part of the run is recorded, from and to as shares of its length.
+        skip: how many steps do not count; the recording begins within the last of them.
         runs_on_ps: how long it goes on recording when the training has ended.
     """
 
@@ -34,19 +39,28 @@ class Recorder:
     warnings: tuple[str, ...] = ()
     dropped: float = 0.0
     runs_on_ps: int = 0
+    cut: tuple[float, float] = (0.0, 1.0)
+    skip: int = 0
 
 
 @dataclass(frozen=True)
 class Recording:
     """What surrounds the events in a file.
 
-    ``start_unix_ns`` is the wall clock at the file's time 0; ``length_ps`` its recorded time.
+    ``start_unix_ns`` is the wall clock when the simulation began; the file's time 0 is ``first_ps``
+    after that, and ``length_ps`` its recorded time.
     """
 
     hostname: str
     start_unix_ns: int
     length_ps: int
     recorder: Recorder = Recorder()
+    first_ps: int = 0
+
+    def holds(self, start: int, end: int) -> bool:
+        """Whether an event is in the file: what was open when the recording began or ended is not."""
+        begun = self.first_ps + SETTLING if self.first_ps else 0
+        return start >= begun and 0 <= end <= self.first_ps + self.length_ps
 
 
 def kernel_details(kernel: Kernel, gpu: Gpu) -> str:
@@ -112,41 +126,41 @@ def write(
     """The XSpace of a run; ``framework_stats`` gives the dialect's own stats of a device event."""
     space = Space(hostnames=(recording.hostname,), warnings=recording.recorder.warnings)
     for device in devices:
-        _device_plane(space, device, framework_stats, recording.recorder.dropped)
+        _device_plane(space, device, framework_stats, recording)
     host = space.plane("/host:CPU")
     for number, thread in enumerate(sorted(threads, key=lambda thread: thread.name)):
-        # what is still open at the end is not recorded
-        events = [event for event in thread.events if 0 <= event.end <= recording.length_ps]
+        events = [event for event in thread.events if recording.holds(event.start, event.end)]
         if not recording.recorder.markers:
             events = [event for event in events if "step_num" not in event.stats]
         calls: list[HostEvent] = []
         if recording.recorder.driver_threads:
             calls = [event for event in events if "correlation_id" in event.stats]
             events = [event for event in events if "correlation_id" not in event.stats]
-        _host_line(host, thread.line_id, thread.name, events)
+        _host_line(host, thread.line_id, thread.name, events, recording.first_ps)
         if calls:
-            _host_line(host, 1_083 + number, f"Host Threads/{1_083 + number}", calls)
+            _host_line(host, 1_083 + number, f"Host Threads/{1_083 + number}", calls, recording.first_ps)
+    start_ns = recording.start_unix_ns + recording.first_ps // PS_PER_NS
     space.plane(
         "Task Environment",
         stats={
-            "profile_start_time": Unsigned(recording.start_unix_ns),
-            "profile_stop_time": Unsigned(recording.start_unix_ns + recording.length_ps // PS_PER_NS),
+            "profile_start_time": Unsigned(start_ns),
+            "profile_stop_time": Unsigned(start_ns + recording.length_ps // PS_PER_NS),
         },
     )
     return space
 
 
-def _host_line(host: Plane, line_id: int, name: str, events: Sequence[HostEvent]) -> None:
+def _host_line(host: Plane, line_id: int, name: str, events: Sequence[HostEvent], zero: int) -> None:
     line = host.line(line_id, name, HOST_LINES_NS, name)
     for event in sorted(events, key=lambda event: (event.start, -event.end)):
-        _event(line, event.name, event.start, event.end, event.stats)
+        _event(line, event.name, event.start - zero, event.end - zero, event.stats)
 
 
 def _event(line: Line, name: str, start: int, end: int, stats: dict[str, StatValue]) -> None:
     line.event(name, start - line.timestamp_ns * PS_PER_NS, end - start, stats)
 
 
-def _device_plane(space: Space, device: Device, framework_stats: WorkStats, dropped: float) -> None:
+def _device_plane(space: Space, device: Device, framework_stats: WorkStats, recording: Recording) -> None:
     gpu = device.gpu
     plane = space.plane(
         f"/device:GPU:{device.index}",
@@ -165,8 +179,8 @@ def _device_plane(space: Space, device: Device, framework_stats: WorkStats, drop
     kernel_stats = _DeviceStats(gpu)
     context = f"$${device.index + 1}"
     for stream in device.streams:
-        finished = [work for work in stream.history if work.end >= 0]
-        finished = finished[: round(len(finished) * (1 - dropped))]
+        finished = [work for work in stream.history if recording.holds(work.start, work.end)]
+        finished = finished[: round(len(finished) * (1 - recording.recorder.dropped))]
         if not finished:
             continue
         line = plane.line(stream.line_id, stream.name, DEVICE_LINES_NS)
@@ -180,4 +194,5 @@ def _device_plane(space: Space, device: Device, framework_stats: WorkStats, drop
             if work.graph is not None:
                 graph, node = work.graph
                 stats |= {"cuda_graph_id": Unsigned(graph), "cuda_graph_node_id": Unsigned(node)}
-            _event(line, work.kernel.name, work.start, work.end, stats)
+            zero = recording.first_ps
+            _event(line, work.kernel.name, work.start - zero, work.end - zero, stats)

@@ -57,12 +57,14 @@ class Bounce:
         op: the op's name, ``scope/Unique:Unique``.
         micros: its time on the CPU.
         copy_bytes, copy_us: of each copy.
+        elsewhere: the op and the copy back run on another thread of the pool, as in TensorFlow's executor.
     """
 
     op: str
     micros: float
     copy_bytes: int
     copy_us: float
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True)

@@ -231,8 +231,10 @@ class JaxProgram:
             **self._sides[device],
         }
 
-        def one(stream: Stream, kernel: Kernel, waits: Sequence[Work], shared: Collective | None) -> Launching:
-            return self._thunk(thread, stream, kernel, step, waits, shared)
+        def one(
+            by: HostThread, stream: Stream, kernel: Kernel, waits: Sequence[Work], shared: Collective | None
+        ) -> Launching:
+            return self._thunk(by, stream, kernel, step, waits, shared)
 
         def collective(index: int, item: AllReduce) -> Collective:
             return self._collective(step, index, item)

@@ -13,8 +13,8 @@ from simulator.models import AllReduce, Item
 from simulator.xplane_writer import Stats
 
 Launching = Generator["int | Signal", None, Work]
-# Launches one kernel as the framework does: (stream, kernel, what it waits for, collective).
-LaunchOne = Callable[[Stream, Kernel, Sequence[Work], "Collective | None"], Launching]
+# Launches one kernel as the framework does: (thread, stream, kernel, what it waits for, collective).
+LaunchOne = Callable[[HostThread, Stream, Kernel, Sequence[Work], "Collective | None"], Launching]
 
 
 class StepLauncher:
@@ -27,6 +27,7 @@ class StepLauncher:
         one: launches one kernel.
         collective: the collective that is the step's n-th, shared by its ranks.
         graph_stats: stats of a graph's launch call.
+        helper: another thread of the pool.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class StepLauncher:
         one: LaunchOne,
         collective: Callable[[int, AllReduce], Collective],
         graph_stats: Stats,
+        helper: Callable[[], HostThread] | None = None,
     ) -> None:
         self._thread = thread
         self._streams = streams
@@ -44,6 +46,7 @@ class StepLauncher:
         self._one = one
         self._collective = collective
         self._graph_stats = graph_stats
+        self._helper = helper
         self._collectives: list[Work] = []
         self._sides: list[Work] = []
         self._last: Work | None = None
@@ -57,7 +60,9 @@ class StepLauncher:
             elif isinstance(item, AllReduce):
                 shared = self._collective(len(self._collectives), item)
                 stream = self._streams["communication"]
-                self._collectives.append((yield from self._one(stream, item.kernel, self._behind(), shared)))
+                self._collectives.append(
+                    (yield from self._one(self._thread, stream, item.kernel, self._behind(), shared))
+                )
             elif isinstance(item, HostWork):
                 yield from item.run(self._thread)
             elif isinstance(item, Synchronize):
@@ -73,10 +78,10 @@ class StepLauncher:
 
     def _kernel(self, kernel: Kernel) -> Process:
         if kernel.side:
-            self._sides.append((yield from self._one(self._streams[kernel.side], kernel, self._behind(), None)))
+            self._sides.append((yield from self._launch(self._streams[kernel.side], kernel, self._behind())))
             return
         stream = self._streams[f"{kernel.copy}" if kernel.copy and not kernel.blocking else "compute"]
-        self._last = yield from self._one(stream, kernel, self._waits(kernel.joins), None)
+        self._last = yield from self._launch(stream, kernel, self._waits(kernel.joins))
 
     def _waits(self, joins: bool) -> Sequence[Work]:
         """What a kernel on the main stream waits for: a copy before it, or all that ran beside it."""
@@ -95,7 +100,7 @@ class StepLauncher:
                 copy = Kernel(
                     "MemcpyD2H", item.micros, copy="D2H", copy_bytes=item.copy_bytes, call=call, blocking=True
                 )
-                yield from self._one(self._streams["D2H"], copy, self._behind(), None)
+                yield from self._launch(self._streams["D2H"], copy, self._behind())
             else:
                 running = [*self._behind(), *self._collectives, *self._sides]
                 yield from self._thread.synchronize([work.done for work in running])
@@ -110,10 +115,24 @@ class StepLauncher:
             copy_bytes=item.copy_bytes,
             call="cuMemcpyDtoHAsync_v2",
         )
-        arrived = yield from self._one(self._streams["D2H"], there, self._behind(), None)
-        yield from self._thread.synchronize([arrived.done], 9.0)
-        with self._thread.span(item.op):
-            yield from self._thread.spend(self._thread.simulation.jitter(us(item.micros), 0.1), "host_other")
+        arrived = yield from self._launch(self._streams["D2H"], there, self._behind())
+        if not item.elsewhere or self._helper is None:
+            yield from self._on_the_cpu(self._thread, item, arrived)
+            return
+        done = Signal()
+        self._thread.simulation.spawn(self._handed_over(self._helper(), item, arrived, done))
+        yield from self._thread.wait(done)
+
+    def _handed_over(self, helper: HostThread, item: Bounce, arrived: Work, done: Signal) -> Process:
+        yield from self._on_the_cpu(helper, item, arrived)
+        self._thread.simulation.fire(done, helper)
+
+    def _on_the_cpu(self, thread: HostThread, item: Bounce, arrived: Work) -> Process:
+        """Waits for the copy, runs the op, and copies its result back."""
+        scope = item.op.rsplit(":", 1)[0]
+        yield from thread.synchronize([arrived.done], 9.0)
+        with thread.span(item.op):
+            yield from thread.spend(thread.simulation.jitter(us(item.micros), 0.1), "host_other")
         back = Kernel(
             "MemcpyH2D",
             item.copy_us,
@@ -122,7 +141,10 @@ class StepLauncher:
             copy_bytes=item.copy_bytes,
             call="cuMemcpyHtoDAsync_v2",
         )
-        self._last = yield from self._one(self._streams["H2D"], back, [], None)
+        self._last = yield from self._one(thread, self._streams["H2D"], back, [], None)
+
+    def _launch(self, stream: Stream, kernel: Kernel, waits: Sequence[Work]) -> Launching:
+        return self._one(self._thread, stream, kernel, waits, None)
 
     def _graph(self, graph: Graph) -> Process:
         self._last = yield from launch_graph(

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from simulator import jax_program, tf_program
 from simulator.device import Device
-from simulator.engine import Simulation, ms
-from simulator.export import Recorder, Recording, WorkStats, write
+from simulator.engine import PS_PER_NS, Simulation, ms
+from simulator.export import SETTLING, Recorder, Recording, WorkStats, write
 from simulator.hardware import A100, H100, Gpu
 from simulator.host import HostThread
 from simulator.jax_models import tiny_ops, transformer, unfit_kernels
@@ -54,15 +54,20 @@ def finish(
     recorder = recorder or Recorder()
     work_ends = [work.end for device in devices for work in device.work]
     end = max(markers[-1].end, *work_ends) + MARGIN + recorder.runs_on_ps
-    recording = Recording("gpu-node-0", start_unix_ns, end, recorder)
+    first, last = (round(end * share / PS_PER_NS) * PS_PER_NS for share in recorder.cut)
+    if recorder.skip:
+        first = max(first, markers[recorder.skip - 1].start - SETTLING // 2)
+    recording = Recording("gpu-node-0", start_unix_ns, last - first, recorder, first)
     space = write(devices, threads, recording, framework_stats)
     truth = Truth(
         name,
         faults,
         tuple(markers),
         tuple(gpu_truth(device, markers, START) for device in devices),
-        (0, end),
+        (0, last - first),
         recorder.markers,
+        first,
+        recorder.skip,
     )
     return SimulatedRun(name, session, recording.hostname, space, truth)
 

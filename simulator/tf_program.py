@@ -79,6 +79,7 @@ class TfProgram:
         self._collectives: dict[tuple[int, int], Collective] = {}
         self._losses: dict[tuple[int, int], Work] = {}
         self._traced = 2
+        self._helpers: dict[int, HostThread] = {}
         self._python = self._thread("python", numbered=False)
         self._pipeline = InputPipeline(simulation, run.input, len(devices), self._thread)
         self._inboxes: list[Queue[_Call]] = [Queue(simulation, 4) for _ in devices]
@@ -207,14 +208,16 @@ class TfProgram:
         )
         first = yield from self._op(thread, streams["compute" if run.blocking_copy else "H2D"], copy, step)
 
-        def one(stream: Stream, kernel: Kernel, waits: Sequence[Work], shared: Collective | None) -> Launching:
-            return self._op(thread, stream, kernel, step, waits, shared)
+        def one(
+            by: HostThread, stream: Stream, kernel: Kernel, waits: Sequence[Work], shared: Collective | None
+        ) -> Launching:
+            return self._op(by, stream, kernel, step, waits, shared)
 
         def collective(index: int, item: AllReduce) -> Collective:
             return self._collective(step, index, item)
 
         context: Stats = {"context_id": f"$${streams['compute'].device.index + 1}"}
-        launcher = StepLauncher(thread, streams, step, one, collective, context)
+        launcher = StepLauncher(thread, streams, step, one, collective, context, lambda: self._helper(replica))
         last = yield from launcher.run(run.plan(replica), first)
         assert last is not None
         loss = Kernel(
@@ -240,6 +243,12 @@ class TfProgram:
             work = yield from launch(thread, stream, kernel, step, self._run.launch_us, stats, waits_for, collective)
         yield from thread.spend(us(around / 2e6), "launch")
         return work
+
+    def _helper(self, replica: int) -> HostThread:
+        """Another thread of the executor's pool."""
+        if replica not in self._helpers:
+            self._helpers[replica] = self._thread("tf_Compute")
+        return self._helpers[replica]
 
     def _collective(self, step: int, index: int, item: AllReduce) -> Collective:
         key = (step, index)

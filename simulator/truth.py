@@ -1,6 +1,6 @@
 """What a simulated run really did, from the simulator's own clock and ledgers.
 
-All times are picoseconds on the clock of the written file, and equal to what the file says.
+All times are picoseconds on the clock of the simulation, which is the written file's but for its time 0.
 """
 
 from __future__ import annotations
@@ -106,14 +106,15 @@ class GpuTruth:
 
 @dataclass(frozen=True)
 class Truth:
-    """The truth of one run.
+    """The truth of one run, on the simulator's clock.
 
     Attributes:
         scenario: name of the run.
         faults: what was planted; empty for a healthy run.
         markers: the marked steps.
         gpus: one entry per GPU.
-        recorded: start and end of the recording.
+        recorded: start and end of the recording, on the file's clock.
+        zero: the file's time 0; first_step: the first step that is recorded.
         marked: whether the file shows the markers; without them the window is all that the GPUs did.
     """
 
@@ -123,14 +124,22 @@ class Truth:
     gpus: tuple[GpuTruth, ...]
     recorded: Interval
     marked: bool = True
+    zero: int = 0
+    first_step: int = 0
 
     @property
     def window(self) -> Interval:
-        """The union of all marked steps over the GPUs, or from their first to their last event."""
+        """The union of all recorded marked steps over the GPUs, or from their first to their last event."""
         if not self.marked:
-            events = [event for gpu in self.gpus for event in gpu.events]
+            events = [event for gpu in self.gpus for event in gpu.events if event[0] >= self.zero]
             return min(event[0] for event in events), max(event[1] for event in events)
-        return self.window_of(0, len(self.markers))
+        low, high = self.window_of(self.first_step, len(self.markers))
+        return max(low, self.markers[self.first_step].start), high
+
+    @property
+    def steps(self) -> int:
+        """How many steps the window holds."""
+        return len(self.markers) - self.first_step
 
     def window_of(self, first: int, last: int) -> Interval:
         """The union of the marked steps [first, last) over the GPUs."""

@@ -7,24 +7,43 @@ from dataclasses import replace
 from random import Random
 
 from simulator.device import Kernel
+from simulator.export import Recorder
 from simulator.faults.plant import Shape
 from simulator.faults.setup import FAST, Model, Setup, Style, scaled
 from simulator.jax_models import transformer
 from simulator.models import AllReduce, Item, all_reduce, eigen, resnet
 
 _TINY_US = 7.5
+# Steps before the recording begins: until then the GPU had nothing queued.
+WARM_UP = 2
 
 
 def base(style: Style, gpus: int, shape: Shape, steps: int, rng: Random) -> Setup:
     """A healthy run; ``rng`` varies its size and jitter."""
     factor, spread = rng.uniform(0.8, 1.25), rng.choice((0.006, 0.012, 0.025))
-    setup = Setup(style, gpus, steps, _model(style, gpus, shape, factor), target=rng.randrange(gpus), spread=spread)
+    setup = Setup(
+        style,
+        gpus,
+        steps + WARM_UP,
+        _model(style, gpus, shape, factor),
+        target=rng.randrange(gpus),
+        spread=spread,
+        recorder=Recorder(skip=WARM_UP),
+    )
     if style == "keras":
         setup = setup.with_run(input=FAST, copy_bytes=2_097_152, callback_us=300.0)
     if shape == "tiny":  # launched faster than the GPU runs it
         fast = {"launch_us": 2.0, "thunk_us": 0.8} if style == "jax" else {"launch_us": 2.2, "op_us": 1.6}
         setup = setup.with_run(**fast, copy_bytes=65_536)
     return setup
+
+
+def varied(setup: Setup, rng: Random, cut: bool) -> Setup:
+    """Now and then a recording that begins and ends in the middle of a step, or keeps driver calls apart."""
+    recorder = replace(setup.recorder, driver_threads=setup.style in ("jax", "eager_jax") and rng.random() < 0.25)
+    if cut and rng.random() < 0.3:
+        return replace(setup, steps=setup.steps + 2, recorder=replace(recorder, cut=(0.31, 0.93)))
+    return replace(setup, recorder=recorder)
 
 
 def _model(style: Style, gpus: int, shape: Shape, factor: float) -> Model:

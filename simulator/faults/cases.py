@@ -12,7 +12,7 @@ from functools import cache
 from random import Random
 from zlib import crc32
 
-from simulator.faults.bases import base
+from simulator.faults.bases import base, varied
 from simulator.faults.device_faults import DEVICE_FAULTS, PROFILE_FAULTS
 from simulator.faults.healthy import healthy_setups
 from simulator.faults.host_faults import HOST_FAULTS
@@ -95,7 +95,13 @@ def _case(style: Style, gpus: int, *planted: tuple[str, str]) -> Case:
     shape = shapes.pop() if shapes else "large"
     steps = max(item.plant.steps for item in chosen)
     name = "+".join(f"{name}.{strength}" for name, strength in planted)
-    return Case(f"{name}/{style}/{gpus}", chosen, lambda rng: base(style, gpus, shape, steps, rng))
+    about_profile = any(item.plant.scope == "none" for item in chosen)
+
+    def start(rng: Random) -> Setup:
+        setup = base(style, gpus, shape, steps, rng)
+        return varied(setup, rng, cut=steps == 6 and not about_profile)
+
+    return Case(f"{name}/{style}/{gpus}", chosen, start)
 
 
 def _singles() -> list[Case]:

@@ -156,8 +156,8 @@ def no_markers(setup: Setup, _share: float) -> Setup:
 def short(setup: Setup, share: float) -> Setup:
     """Two steps only, or most of the recording without training."""
     if share < 0.2:
-        return replace(setup, steps=2)
-    idle_ms = setup.steps * setup.step_us / 1e3 * (1.5 + 2 * share)
+        return replace(setup, steps=setup.recorder.skip + 2)
+    idle_ms = setup.recorded_steps * setup.step_us / 1e3 * (1.5 + 2 * share)
     return replace(setup, recorder=replace(setup.recorder, runs_on_ps=ms(idle_ms)))
 
 
@@ -193,7 +193,7 @@ DEVICE_FAULTS = (
     Plant("low_occupancy", "shared", shared_memory, cause="shared_memory", culprit="histogram", timed=False),
     Plant("underfilled_gpu", "blocks", few_blocks, culprit="cumsum", timed=False),
     Plant("idle_gpus", "unused", unused, scope="unused", timed=False, max_gpus=4),
-    Plant("serialized_kernels", "streams", serialized, shape="forked", timed=False),
+    Plant("serialized_kernels", "streams", serialized, shape="forked", timed=False, also=("underfilled_gpu",)),
 )
 PROFILE_FAULTS = (
     Plant("no_steps", "markers", no_markers, ("keras", "jax", "eager_tf"), scope="none", timed=False),

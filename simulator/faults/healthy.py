@@ -7,7 +7,6 @@ from dataclasses import replace
 from random import Random
 
 from simulator.device import Kernel
-from simulator.export import Recorder
 from simulator.faults.bases import base, forked
 from simulator.faults.setup import FAST, Setup, Style, scaled
 from simulator.host import Interruption
@@ -115,11 +114,16 @@ def _slightly_slow(setup: Setup) -> Setup:
 
 
 def _driver_threads(setup: Setup) -> Setup:
-    return replace(setup, recorder=Recorder(driver_threads=True))
+    return replace(setup, recorder=replace(setup.recorder, driver_threads=True))
 
 
 def _no_markers(setup: Setup) -> Setup:
-    return replace(setup, recorder=Recorder(markers=False))
+    return replace(setup, recorder=replace(setup.recorder, markers=False))
+
+
+def _cut(setup: Setup) -> Setup:
+    """The recording begins and ends in the middle of a step."""
+    return replace(setup, recorder=replace(setup.recorder, cut=(0.31, 0.91)))
 
 
 def _streams(setup: Setup) -> Setup:
@@ -188,6 +192,8 @@ _SHAPES: tuple[tuple[str, Style, int, Change], ...] = (
     ("driver_threads", "jax", 4, _driver_threads),
     ("no_markers", "keras", 2, _no_markers),
     ("no_markers", "jax", 2, _no_markers),
+    ("cut", "keras", 2, _cut),
+    ("cut", "jax", 1, _cut),
     ("streams", "keras", 1, _streams),
     ("streams", "jax", 2, _streams),
     ("overlapped_copies", "keras", 1, _overlapped_copies),

@@ -146,24 +146,29 @@ def saving_jax(setup: Setup, share: float) -> Setup:
     return setup.with_interruption(Interruption(2, names, millis, "checkpoint", every=3))
 
 
-def on_the_cpu(setup: Setup, share: float) -> Setup:
+def on_another_thread(setup: Setup, share: float) -> Setup:
+    """As `on_the_cpu`; another thread of the pool runs the ops."""
+    return on_the_cpu(setup, share, elsewhere=True)
+
+
+def on_the_cpu(setup: Setup, share: float, elsewhere: bool = False) -> Setup:
     """Three ops of each step have no GPU kernel."""
     micros = max(60.0, extra_us(setup, share) / 3 - 2 * 48 - 70)
     for i, op in enumerate(("unique/Unique:Unique", "boundaries/Bucketize:Bucketize", "strings/AsString:AsString")):
-        setup = setup.with_items(Bounce(op, micros, 1_048_576, 48.0), at=0.2 + 0.3 * i)
+        setup = setup.with_items(Bounce(op, micros, 1_048_576, 48.0, elsewhere), at=0.2 + 0.3 * i)
     return setup
 
 
 def paused(setup: Setup, share: float) -> Setup:
     """Python stands still once in the recording."""
-    millis = (setup.steps * extra_us(setup, share) + backlog_us(setup)) / 1e3
+    millis = (setup.recorded_steps * extra_us(setup, share) + backlog_us(setup)) / 1e3
     pause = Interruption(5, ("$train.py:88 rotate_logs",), millis, "host_other")
     return setup.with_interruption(pause)
 
 
 def slow_steps(setup: Setup, share: float) -> Setup:
     """Two steps in which the GPUs compute more slowly."""
-    factor = 1 + setup.steps * share / (1 - share) / 2
+    factor = 1 + setup.recorded_steps * share / (1 - share) / 2
     return replace(setup, slow_steps={4: factor, 8: factor})
 
 
@@ -184,8 +189,9 @@ HOST_FAULTS = (
     Plant("compile_stall", "xla", xla_recompiling, ("jax",), culprit="train_step"),
     Plant("checkpoint_stall", "callback", saving_tf, ("keras", "eager_tf"), culprit="SaveV2", steps=8),
     Plant("checkpoint_stall", "ops", saving_ops, ("keras",), culprit="SaveV2"),
-    Plant("checkpoint_stall", "orbax", saving_jax, ("jax",), culprit="save", steps=8),
+    Plant("checkpoint_stall", "orbax", saving_jax, ("jax",), culprit="serialize", steps=8),
     Plant("op_placement", "bounce", on_the_cpu, ("keras", "eager_tf"), culprit="Unique"),
+    Plant("op_placement", "pool", on_another_thread, ("keras",), culprit="Unique"),
     Plant("step_outliers", "pause", paused, ("keras", "jax"), steps=12),
     Plant("step_outliers", "gpu", slow_steps, ("keras", "jax"), steps=12),
 )

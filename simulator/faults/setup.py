@@ -61,6 +61,11 @@ class Setup:
         return sum(_micros(item) for item in self.model(0))
 
     @property
+    def recorded_steps(self) -> int:
+        """The steps after the recording's begin."""
+        return self.steps - self.recorder.skip
+
+    @property
     def all_gpus(self) -> tuple[int, ...]:
         """The GPUs that train."""
         return tuple(range(self.gpus))
