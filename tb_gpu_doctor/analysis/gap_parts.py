@@ -12,6 +12,8 @@ from tb_gpu_doctor.traces.columns import Int64
 
 def overlap(stretches: IntervalSet, start: Int64, end: Int64) -> Int64:
     """How much of a set lies in each [start, end)."""
+    if not len(stretches[0]):
+        return np.zeros(len(start), np.int64)
     return intervals.covered_before(stretches, end) - intervals.covered_before(stretches, start)
 
 
@@ -29,16 +31,9 @@ def sum_by_step(steps: Steps, device: int, start: Int64, amount: Int64) -> Int64
     complete = np.flatnonzero(steps.complete)
     total = np.zeros(len(complete), np.int64)
     mine = np.flatnonzero(steps.end[complete, device] >= 0)
-    if len(mine) and len(start):
+    if len(mine) and amount.any():
         rows = complete[mine]
         at = np.searchsorted(steps.start[rows, device], start, side="right") - 1
         inside = (at >= 0) & (start < steps.end[rows[np.maximum(at, 0)], device])
         np.add.at(total, mine[at[inside]], amount[inside])
     return total
-
-
-def set_by_step(steps: Steps, device: int, stretches: IntervalSet) -> Int64:
-    """How much of a set lies in each complete step of one GPU; shape (steps.count,)."""
-    complete = np.flatnonzero(steps.complete)
-    start, end = steps.start[complete, device], steps.end[complete, device]
-    return np.where(end >= 0, overlap(stretches, start, end), 0)

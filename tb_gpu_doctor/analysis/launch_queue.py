@@ -15,6 +15,8 @@ from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.traces.columns import EventClass, Int64, Trace
 from tb_gpu_doctor.traces.grouping import distinct
 
+# Medians of longer columns are taken from a regular sample.
+_SAMPLE = 20_000
 # Python hands a single op or function to the framework, or XLA's runtime gets one to run.
 _DISPATCH = re.compile(r"^(?:EagerLocalExecute\b|PjitFunction\()")
 
@@ -45,7 +47,7 @@ def _queue(
     call = np.minimum(host.start[rows], began)  # clocks are joined once: a launch may seem to start after its work
     calls = distinct(rows)
     depth = _depth(window, call, began)
-    delay = np.partition(began - call, [len(call) // 10, len(call) // 2, len(call) * 9 // 10])
+    delay = np.sort(_sample(began - call))
     compute = inside & (events.klass[own] == EventClass.COMPUTE)
     times = duration[compute]
     border, inner = _launch_idle(steps, gaps, device)
@@ -53,7 +55,7 @@ def _queue(
         device=device,
         launches=len(calls),
         period=_period(trace, calls),
-        call=int(np.median(host.duration[calls])),
+        call=int(np.median(_sample(host.duration[calls]))),
         mean_depth=depth[0],
         max_depth=depth[1],
         empty=depth[2],
@@ -72,27 +74,27 @@ def _queue(
 
 def _depth(window: Window, call: Int64, began: Int64) -> tuple[float, int, int]:
     """(mean over the window, maximum, time without any) of the work that was launched and had not started."""
+    # a wait that began before the window counts from its start on; those that end behind it are not given
     low = np.maximum(call, window.start)
-    waited = began - low
-    # a wait that starts before the window counts from its start on; those that end outside are not given
-    low = low[np.argsort(low, kind="stable")]
-    left = np.sort(began, kind="stable")
-    # at each launch: all launches up to it, less all work that had started by then
-    at_launch = np.arange(1, len(low) + 1) - np.searchsorted(left, low, side="right")
-    order = np.argsort(np.maximum(call, window.start), kind="stable")
-    covered = intervals.union(low, began[order])
-    return (
-        float(waited.sum()) / window.length if window.length else 0.0,
-        int(max(at_launch.max(), 0)),
-        window.length - intervals.measure(covered),
-    )
+    waited = int((began - low).sum())
+    order = np.argsort(low, kind="stable")
+    low = low[order]
+    # at each launch: all launches up to it, less all work that had started by then; rows are sorted by start
+    at_launch = np.arange(1, len(low) + 1) - np.searchsorted(began, low, side="right")
+    covered = intervals.measure(intervals.union(low, began[order]))
+    return waited / window.length, int(max(at_launch.max(), 0)), window.length - covered
+
+
+def _sample(values: Int64) -> Int64:
+    """All of a few values, every so manyth of many: enough for a median."""
+    return values[:: len(values) // _SAMPLE + 1]
 
 
 def _period(trace: Trace, calls: Int64) -> int | None:
     """Median time between the starts of successive calls of one thread; rows are sorted by thread and start."""
     host = trace.host_events
     apart = np.diff(host.start[calls])[host.thread[calls][1:] == host.thread[calls][:-1]]
-    return int(np.median(apart)) if len(apart) else None
+    return int(np.median(_sample(apart))) if len(apart) else None
 
 
 def _launch_idle(steps: Steps, gaps: Gaps, device: int) -> tuple[int, int]:

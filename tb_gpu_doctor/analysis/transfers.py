@@ -9,7 +9,7 @@ import numpy as np
 from tb_gpu_doctor.analysis import intervals
 from tb_gpu_doctor.analysis.accounting import BusySets
 from tb_gpu_doctor.analysis.callers import Causality
-from tb_gpu_doctor.analysis.gap_parts import gap_rows, overlap, set_by_step, sum_by_step
+from tb_gpu_doctor.analysis.gap_parts import gap_rows, overlap, sum_by_step
 from tb_gpu_doctor.analysis.host_activity import HOST_CAUSES
 from tb_gpu_doctor.analysis.intervals import IntervalSet
 from tb_gpu_doctor.analysis.results import BoolArray, Gaps, Steps, Window
@@ -52,7 +52,9 @@ def find_transfers(
         waiting = _waiting(trace, launch, device.index, rows[blocking])
         gap_wait[mine] = overlap(waiting, gaps.start[mine], gaps.end[mine])
         step_wait[:, device.index] = sum_by_step(steps, device.index, gaps.start[mine], gap_wait[mine])
-        step_exposed[:, device.index] = _step_exposed(trace, steps, device.index, rows[own][~between], kernels)
+        step_exposed[:, device.index] = _step_exposed(
+            trace, window, steps, device.index, rows[own][~between], exposed[own][~between], kernels
+        )
         idle = (gaps.start[mine], gaps.end[mine])
         args = (trace, window, device.index, rows[own], exposed[own], blocking[own])
         totals += _totals(*args)
@@ -95,8 +97,8 @@ def _fresh(trace: Trace, window: Window, rows: Int64) -> tuple[Int64, Int64]:
     start = np.clip(events.start[rows], window.start, window.end)
     end = np.clip(events.end[rows], window.start, window.end)
     reach = np.concatenate(([window.start], np.maximum.accumulate(end)[:-1])) if len(rows) else start
-    start = np.minimum(np.maximum(start, reach), end)
-    return start, end
+    start = np.maximum(start, reach)
+    return start, np.maximum(end, start)  # starts and ends both rise
 
 
 def _exposed(trace: Trace, window: Window, rows: Int64, hiding: IntervalSet) -> Int64:
@@ -114,35 +116,40 @@ def _late(trace: Trace, gaps: Gaps, mine: slice, rows: Int64, exposed: Int64, ke
     start, end = gaps.start[mine], gaps.end[mine]
     if not len(rows) or not len(start):
         return late
-    host = gaps.by_cause[mine][:, list(HOST_CAUSES)].sum(axis=1)
     began = trace.device_events.start[rows]
     gap = np.searchsorted(end, began, side="right") - 1
-    good = (gap >= 0) & (exposed > 0)
-    at = np.maximum(gap, 0)
-    good &= intervals.covered_before(kernels, began) == intervals.covered_before(kernels, end[at])
-    picked = np.flatnonzero(good)
+    picked = np.flatnonzero((gap >= 0) & (exposed > 0))
+    before_copy = intervals.covered_before(kernels, began[picked])
+    picked = picked[before_copy == intervals.covered_before(kernels, end[gap[picked]])]
     if not len(picked):
         return late
     before = np.cumsum(exposed[picked]) - exposed[picked]
     first = np.concatenate(([True], gap[picked][1:] != gap[picked][:-1]))
     earlier = before - np.maximum.accumulate(np.where(first, before, 0))
-    late[picked] = np.clip(host[gap[picked]] - earlier, 0, exposed[picked])
+    host = gaps.by_cause[mine][gap[picked]][:, list(HOST_CAUSES)].sum(axis=1)
+    late[picked] = np.clip(host - earlier, 0, exposed[picked])
     return late
 
 
-def _step_exposed(trace: Trace, steps: Steps, device: int, rows: Int64, kernels: IntervalSet) -> Int64:
-    events = trace.device_events
+def _step_exposed(
+    trace: Trace, window: Window, steps: Steps, device: int, rows: Int64, exposed: Int64, hiding: IntervalSet
+) -> Int64:
+    """Exposed time in each complete step: a difference of what lies before its two borders."""
     complete = np.flatnonzero(steps.complete)
-    copies = intervals.union(events.start[rows], events.end[rows])
-    both = set_by_step(steps, device, copies)
-    if not len(complete) or not len(copies[0]):
-        return both
-    # copies and kernels together, less the kernels alone
-    start = np.concatenate((copies[0], kernels[0]))
-    end = np.concatenate((copies[1], kernels[1]))
-    order = np.argsort(start, kind="stable")
-    any_work = intervals.union(start[order], end[order])
-    return set_by_step(steps, device, any_work) - set_by_step(steps, device, kernels)
+    low, high = steps.start[complete, device], steps.end[complete, device]
+    if not len(rows) or not len(complete):
+        return np.zeros(len(complete), np.int64)
+    start, end = _fresh(trace, window, rows)
+    total = np.concatenate((np.zeros(1, np.int64), np.cumsum(exposed)))
+
+    def before(at: Int64) -> Int64:
+        # fresh parts do not overlap, so at most the last one that started reaches beyond ``at``
+        index = np.searchsorted(start, at, side="right")
+        last = np.maximum(index - 1, 0)
+        cut = np.minimum(np.maximum(at, start[last]), end[last])
+        return np.asarray(total[index] - (end[last] - cut) + overlap(hiding, cut, end[last]), dtype=np.int64)
+
+    return np.where(high >= 0, before(high) - before(low), 0)
 
 
 def _totals(
