@@ -2,10 +2,12 @@
 
 The wait is an event of its own (`cuStreamSynchronize`, a blocking copy, `.numpy()`), or it shows as a
 copy to the host that drained the queue while the thread which had launched it did nothing until
-it was done. Without the synchronisation the work that follows would have been hidden behind
-the GPU's, so the first gap after it is the synchronisation's, whatever the host did in it. Input,
-compilation and saving keep their own cause; what the host launches too slowly later in the step is
-`launch`.
+it was done. Without the synchronisation the host would have been ahead, and the work that follows
+would have been hidden behind the GPU's, so the first gap after it is the synchronisation's, whatever
+the host did in it. Input, compilation and saving keep their own cause; what the host launches too
+slowly later in the step is `launch`. A wait that is short beside the work that follows drained
+nothing that mattered: the host was late already, and only as much as it waited is the
+synchronisation's.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ import numpy as np
 from tb_gpu_doctor.analysis import intervals
 from tb_gpu_doctor.analysis.host_activity import HostActivity
 from tb_gpu_doctor.analysis.host_names import Kind
-from tb_gpu_doctor.analysis.results import BoolArray
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.traces.columns import PS_PER_US, CopyKind, Int32, Int64
 from tb_gpu_doctor.traces.grouping import distinct
@@ -24,6 +25,8 @@ from tb_gpu_doctor.traces.grouping import distinct
 _TOLERANCE = 20 * PS_PER_US
 
 
+# A wait of this share of the work behind it, or more, is why the queue was empty.
+_REAL_WAIT = 0.25
 # A copy to the host that the thread awaited: it idled at least this long ...
 _SHORTEST_WAIT = 20 * PS_PER_US
 # ... but for this share of the time.
@@ -44,33 +47,42 @@ def charge_drained(
         launch: host row per device event, -1 unknown.
         by_cause: changed in place, shape (gaps, causes).
     """
-    drained: BoolArray = np.zeros(len(start), np.bool_)
+    waited = np.zeros(len(start), np.int64)
     for index in distinct(thread).tolist():
         mine = distinct(gap[thread == index])
-        drained[mine[_after_wait(activity, index, start[mine])]] = True
-    open_gaps = np.flatnonzero(~drained & (before >= 0))
-    drained[open_gaps[_after_copy(activity, before[open_gaps], launch)]] = True
-    for cause in (Cause.LAUNCH, Cause.HOST_OTHER):
-        by_cause[drained, Cause.SYNC] += by_cause[drained, cause]
-        by_cause[drained, cause] = 0
+        waited[mine] = np.maximum(waited[mine], _after_wait(activity, index, start[mine]))
+    open_gaps = np.flatnonzero((waited == 0) & (before >= 0))
+    waited[open_gaps] = _after_copy(activity, before[open_gaps], launch)
+    drained = np.flatnonzero(waited)
+    work = by_cause[drained, Cause.LAUNCH] + by_cause[drained, Cause.HOST_OTHER]
+    hidden = np.where(waited[drained] >= _REAL_WAIT * work, work, waited[drained])
+    # of both kinds of work in proportion; float64 is exact enough to share, the sums stay exact
+    launching = by_cause[drained, Cause.LAUNCH]
+    from_launch = np.minimum(launching, (hidden * (launching / np.maximum(work, 1))).astype(np.int64))
+    from_launch = np.maximum(from_launch, hidden - by_cause[drained, Cause.HOST_OTHER])
+    by_cause[drained, Cause.SYNC] += hidden
+    by_cause[drained, Cause.LAUNCH] -= from_launch
+    by_cause[drained, Cause.HOST_OTHER] -= hidden - from_launch
 
 
-def _after_wait(activity: HostActivity, thread: int, start: Int64) -> BoolArray:
-    """Whether the thread was in a synchronisation when each gap began."""
+def _after_wait(activity: HostActivity, thread: int, start: Int64) -> Int64:
+    """How long the thread had been in a synchronisation when each gap began, 0 if it was in none."""
     host = activity.trace.host_events
     rows = host.of_thread(thread)
     waits = np.flatnonzero(activity.kind[rows] == Kind.SYNC) + rows.start
     begin, end = intervals.union(host.start[waits], host.end[waits])
     if not len(begin):
-        return np.zeros(len(start), np.bool_)
+        return np.zeros(len(start), np.int64)
     at = np.searchsorted(begin, start, side="left") - 1
-    return np.asarray((at >= 0) & (end[np.maximum(at, 0)] >= start - _TOLERANCE))
+    inside = np.maximum(at, 0)
+    hit = (at >= 0) & (end[inside] >= start - _TOLERANCE)
+    return np.where(hit, np.minimum(start, end[inside]) - begin[inside], 0)
 
 
-def _after_copy(activity: HostActivity, before: Int64, launch: Int64) -> BoolArray:
-    """Whether a copy to the host ended just before each gap and its thread had idled until then."""
+def _after_copy(activity: HostActivity, before: Int64, launch: Int64) -> Int64:
+    """How long a thread had idled for the copy to the host in front of each gap, 0 if it was not so."""
     host, events = activity.trace.host_events, activity.trace.device_events
-    found: BoolArray = np.zeros(len(before), np.bool_)
+    found = np.zeros(len(before), np.int64)
     if not len(host):
         return found
     call = np.where(events.copy_kind[before] == CopyKind.D2H, launch[before], -1)
@@ -86,5 +98,5 @@ def _after_copy(activity: HostActivity, before: Int64, launch: Int64) -> BoolArr
         # the events that enclose the call itself are where the thread waits
         busy = intervals.union(host.start[works], host.end[works])
         spent = intervals.covered_before(busy, done[mine]) - intervals.covered_before(busy, host.end[call[mine]])
-        found[mine] = spent <= _BUSY_SHARE * waited[mine]
+        found[mine] = np.where(spent <= _BUSY_SHARE * waited[mine], waited[mine], 0)
     return found

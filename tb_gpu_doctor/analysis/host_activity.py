@@ -15,7 +15,7 @@ from tb_gpu_doctor.analysis import intervals
 from tb_gpu_doctor.analysis.host_names import Kind, is_blocking_input, kind_of
 from tb_gpu_doctor.analysis.host_tree import nearest_with
 from tb_gpu_doctor.analysis.vocabulary import Cause
-from tb_gpu_doctor.traces.columns import PS_PER_US, Int64, Trace, UInt8
+from tb_gpu_doctor.traces.columns import NO_STAT, PS_PER_US, Int64, Trace, UInt8
 from tb_gpu_doctor.traces.grouping import distinct, group
 
 # Host causes that a thread's activity can give, then "nothing recorded".
@@ -71,6 +71,9 @@ class HostActivity:
         names = [trace.strings[i] for i in used.tolist()]
         by_name = np.array([kind_of(n, bool(c)) for n, c in zip(names, launching.tolist(), strict=True)], np.uint8)
         kind = by_name[inverse] if len(used) else np.zeros(0, np.uint8)
+        # Calls of a tf.function carry the user's name for it, but are the framework's dispatch.
+        calls = trace.host_stats.get("tracing_count", NO_STAT).rows
+        kind[calls] = np.where(kind[calls] == Kind.UNKNOWN_NAME, np.uint8(Kind.WAIT), kind[calls])
         # Markers of steps, whatever their name, enclose work and are none.
         kind = np.where(host.step_num >= 0, np.uint8(Kind.NEUTRAL), kind)
         self.kind: UInt8 = _in_context(kind, parent)

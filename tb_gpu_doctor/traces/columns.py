@@ -338,8 +338,9 @@ class Trace:
         warnings, errors: as the profiler recorded them.
         notes: what the decoder had to leave out or repair.
         host_stats: stats of tf.data's host events by the profiler's name (``id``, ``parent_id``,
-            ``parallelism``, ``buffer_limit``, ``element_size``, ``cpu_budget``, ``autotune``);
-            those that no event carries are left out.
+            ``parallelism``, ``buffer_limit``, ``element_size``, ``cpu_budget``, ``autotune``), and
+            ``tracing_count`` of calls of a tf.function (how often it was traced so far); those that
+            no event carries are left out.
     """
 
     path: str

@@ -81,6 +81,8 @@ SLOTS: tuple[tuple[str, SlotKind], ...] = (
     ("element_size", SlotKind.INT),
     ("cpu_budget", SlotKind.INT),
     ("autotune", SlotKind.STR),
+    # calls of a tf.function
+    ("tracing_count", SlotKind.INT),
 )
 SLOT_DTYPES = {SlotKind.INT: np.int64, SlotKind.FLOAT: np.float64, SlotKind.STR: np.int32}
 

@@ -57,13 +57,16 @@ def slot_columns(
 
 
 def sparse_stats(plane: RawPlane, rows: Int64, ids: NDArray[np.int32]) -> dict[str, tuple[Int64, Int64]]:
-    """tf.data's stats as (index into ``rows``, value); nothing for a plane without tf.data."""
+    """Stats that few events carry as (index into ``rows``, value): tf.data's, and of calls of a tf.function."""
+    found: dict[str, tuple[Int64, Int64]] = {}
+    tracings = plane.slot("tracing_count")
+    if tracings is not None and len(calls := np.flatnonzero(tracings[rows] != -1)):
+        found["tracing_count"] = (calls, tracings[rows][calls].astype(np.int64))
     if _TF_DATA_MARK not in plane.strings.blob:
-        return {}
+        return found
     strings = plane.strings
     wanted = np.array([strings.raw(i).startswith(_TF_DATA_PREFIXES) for i in range(len(strings))] + [False])
     at = np.flatnonzero(wanted[plane.event_name[rows]])
-    found = {}
     for slot in SPARSE_HOST_SLOTS:
         values = plane.slot(slot)
         if values is None:
