@@ -147,7 +147,8 @@ def _step_exposed(
         index = np.searchsorted(start, at, side="right")
         last = np.maximum(index - 1, 0)
         cut = np.minimum(np.maximum(at, start[last]), end[last])
-        return np.asarray(total[index] - (end[last] - cut) + overlap(hiding, cut, end[last]), dtype=np.int64)
+        beyond = end[last] - cut - overlap(hiding, cut, end[last])
+        return total[index] - np.where(index > 0, beyond, 0)
 
     return np.where(high >= 0, before(high) - before(low), 0)
 
