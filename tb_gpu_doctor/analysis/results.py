@@ -55,10 +55,10 @@ class Steps:
         return int(np.count_nonzero(self.complete))
 
     def durations(self) -> Int64:
-        """Wall time of each complete step: last end minus first start over its GPUs, shape (count,)."""
+        """Wall time of each complete step: last end minus first start over its GPUs, 0 without any; shape (count,)."""
         rows = np.flatnonzero(self.complete)
-        if not len(rows):
-            return np.zeros(0, dtype=np.int64)
+        if not self.end[rows].size:  # no complete step, or no GPU at all
+            return np.zeros(len(rows), dtype=np.int64)
         used = self.end[rows] >= 0
         start = np.where(used, self.start[rows], np.iinfo(np.int64).max).min(axis=1)
         return np.asarray(self.end[rows].max(axis=1) - start, dtype=np.int64)

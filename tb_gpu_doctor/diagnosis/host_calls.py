@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from functools import cached_property
 
 import numpy as np
 
 from tb_gpu_doctor.analysis.host_names import Kind, kind_of
 from tb_gpu_doctor.analysis.host_tree import enclosing
-from tb_gpu_doctor.traces.columns import Int64, Trace, UInt8
+from tb_gpu_doctor.traces.columns import HostEvents, Int64, Trace, UInt8
 from tb_gpu_doctor.traces.grouping import group
 
 _MAX_DEPTH = 200
@@ -27,6 +28,7 @@ class HostCalls:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
+        self._parents: dict[int, Int64] = {}
 
     @cached_property
     def kind(self) -> UInt8:
@@ -41,10 +43,16 @@ class HostCalls:
         by_name = np.array([kind_of(self.trace.strings[name], calls) for name, calls in pairs], np.uint8)
         return np.where(host.step_num >= 0, np.uint8(Kind.NEUTRAL), by_name[index])
 
-    @cached_property
-    def parent(self) -> Int64:
-        """Innermost encloser of each host event, -1 for none; shape (host events,)."""
-        return enclosing(self.trace.host_events)
+    def parent(self, row: int) -> int:
+        """Row of the innermost encloser of a host event, -1 for none; worked out a thread at a time."""
+        host = self.trace.host_events
+        thread = int(host.thread[row])
+        rows = host.of_thread(thread)
+        if thread not in self._parents:
+            mine = HostEvents(**{spec.name: getattr(host, spec.name)[rows] for spec in fields(HostEvents)})
+            self._parents[thread] = enclosing(mine)
+        found = int(self._parents[thread][row - rows.start])
+        return found + rows.start if found >= 0 else -1
 
     def name(self, row: int) -> str:
         """Recorded name of a host event."""
@@ -60,7 +68,7 @@ class HostCalls:
             if row < 0:
                 return
             yield row
-            row = int(self.parent[row])
+            row = self.parent(row)
 
     def outermost(self, row: int, kind: Kind) -> int:
         """The outermost of the event and its enclosers that is of ``kind``; the event itself when none is."""

@@ -97,7 +97,10 @@ class Thresholds:
     underfilled_info: float = 0.02
     underfilled_warning: float = 0.10
 
-    # Complete marked steps below which a profile is too short to judge by.
+    # Inferred steps of which fewer look alike are to be taken with care.
+    inferred_sure: float = 0.90
+
+    # Complete steps, marked or inferred, below which a profile is too short to judge by.
     min_complete_steps: int = 3
     # Streams whose kernels never overlap: how many kernels must have waited for another stream's, on how
     # many streams at least; or how many of those that waited must have been launched before it.

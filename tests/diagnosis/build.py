@@ -96,6 +96,7 @@ def marked_steps(gpus: int, count: int, step_ps: int, events: int, source: StepS
         event_step=np.tile(np.arange(max(count, 1), dtype=np.int32), events // max(count, 1))
         if count
         else np.full(events, -1, np.int32),
+        confidence=1.0 if source == "inferred" else None,
     )
 
 

@@ -8,7 +8,7 @@ from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.host_activity import busiest_host_events
 from tb_gpu_doctor.diagnosis.model import GpuRef
 from tb_gpu_doctor.traces.columns import HostThread, StringTable, Trace, device_events, host_events
-from tests.diagnosis.build import profile
+from tests.diagnosis.build import MS, marked_steps, profile
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,9 @@ def test_the_busiest_host_events_are_outermost_ones_outside_the_window() -> None
     )  # fmt: skip
     assert busiest_host_events(made, [(0, 100), (600, 700)]) == [("load", 100), ("save", 70)]
     assert busiest_host_events(made, [(50, 40)]) == []
+
+
+def test_steps_without_any_gpu_take_no_time() -> None:
+    steps = marked_steps(0, 4, 100 * MS, 0)
+    assert steps.durations().tolist() == [0, 0, 0, 0]
+    assert marked_steps(2, 0, 100 * MS, 0).durations().tolist() == []

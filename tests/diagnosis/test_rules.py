@@ -281,6 +281,27 @@ def test_no_steps_shows_how_to_mark_them(names: tuple[str, ...], first: str) -> 
     assert finding.advice[0].key == f"findings.no_steps.advice.{first}"
 
 
+@pytest.mark.parametrize(("confidence", "unsure"), [(1.0, False), (0.75, True)])
+def test_inferred_steps_are_said_to_be_with_their_confidence(confidence: float, unsure: bool) -> None:
+    made = profile(2, source="inferred", names=("PjitFunction(step)",))
+    steps = dataclasses.replace(made.analysis.steps, confidence=confidence)
+    made = HostProfile(made.label, made.trace, dataclasses.replace(made.analysis, steps=steps))
+    diagnosis = diagnose_profiles([made])
+    finding = only(diagnosis, "no_steps")
+    assert finding.title.key == "findings.no_steps.title_inferred" and diagnosis.steps.source == "inferred"
+    first = finding.explanation[0]
+    assert first.key == "findings.no_steps.inferred"
+    assert first.params == {"count": 10, "median": 100 * MS, "confidence": confidence}
+    assert any(phrase.key.endswith("unsure") for phrase in finding.explanation) == unsure
+    assert finding.advice[0].key == "findings.no_steps.advice.jax"
+
+
+def test_two_inferred_steps_are_no_complete_profile() -> None:
+    diagnosis = diagnose_profiles([profile(2, steps=2, source="inferred")])
+    assert [finding.kind for finding in diagnosis.findings] == ["short_profile", "no_steps"]
+    assert diagnosis.verdict == "cannot_tell"
+
+
 def test_steps_on_one_host_are_enough() -> None:
     assert kinds(profile(1, label="a"), profile(1, steps=0, label="b")) == []
 

@@ -121,8 +121,8 @@ def test_reading_one_value_at_the_end_is_no_habit() -> None:
         if step == 5:
             looked_at(recorder, step, free, launch)
 
-    made = host(loop(once, {5: 30_000}))
-    assert made.analysis.accounting[0].idle_of(Cause.SYNC) > 0.2 * made.analysis.accounting[0].wall
+    made = host(loop(once, {5: 10_000}))
+    assert made.analysis.accounting[0].idle_of(Cause.SYNC) > T.sync_warning * made.analysis.accounting[0].wall
     assert "sync_stall" not in [finding.kind for finding in diagnose_profiles([made]).findings]
 
 

@@ -1,4 +1,7 @@
-"""A profile without step markers: no cost per step can be told. Holds the snippet that marks them."""
+"""A profile without step markers: the steps are inferred, or no cost per step can be told.
+
+Reads: where the steps come from and how sure they are. Holds the snippet that marks them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,17 @@ def check(context: Context) -> Iterator[Finding]:
     sources = {profile.analysis.steps.source for profile in context.profiles if profile.has_gpu_work}
     if "marked" in sources:
         return
-    variant = "inferred" if "inferred" in sources else "none"
+    key = f"findings.{KIND}"
+    inferred = [p.analysis.steps for p in context.profiles if p.analysis.steps.source == "inferred" and p.has_gpu_work]
+    explanation = [Phrase(f"{key}.none")]
+    if inferred:
+        # Hosts may differ: the least sure one speaks for all.
+        least = min(inferred, key=lambda steps: steps.confidence or 0.0)
+        facts = {"count": least.count, "median": context.median_step, "confidence": least.confidence}
+        explanation = [Phrase(f"{key}.inferred", facts)]
+        if (least.confidence or 0.0) < context.thresholds.inferred_sure:
+            explanation.append(Phrase(f"{key}.unsure"))
+        explanation.append(Phrase(f"{key}.consequence"))
     if context.framework == "jax":
         advice = context.advice(KIND, "jax")
     elif context.uses_keras:
@@ -29,7 +42,7 @@ def check(context: Context) -> Iterator[Finding]:
     yield Finding(
         kind=KIND,
         severity="info",
-        title=Phrase(f"findings.{KIND}.title"),
-        explanation=(Phrase(f"findings.{KIND}.{variant}"),),
+        title=Phrase(f"{key}.title_inferred" if inferred else f"{key}.title"),
+        explanation=tuple(explanation),
         advice=advice,
     )

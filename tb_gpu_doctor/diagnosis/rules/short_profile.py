@@ -1,6 +1,6 @@
 """A profile that shows too little of the training to judge by.
 
-Reads: complete marked steps, and how much of the recording the window covers. Says what the
+Reads: complete steps, marked or inferred, and how much of the recording the window covers. Says what the
 host did in the rest.
 """
 
@@ -23,9 +23,9 @@ def check(context: Context) -> Iterator[Finding]:
     evidence: list[Evidence] = []
     advice: list[str] = []
     worked = [profile for profile in context.profiles if profile.has_gpu_work]
-    marked = [p.analysis.steps.count for p in worked if p.analysis.steps.source == "marked"]
-    if marked and min(marked) < limits.min_complete_steps:
-        explanation.append(Phrase(f"{key}.few_steps", {"count": min(marked), "least": limits.min_complete_steps}))
+    counts = [p.analysis.steps.count for p in worked if p.analysis.steps.source != "none"]
+    if counts and min(counts) < limits.min_complete_steps:
+        explanation.append(Phrase(f"{key}.few_steps", {"count": min(counts), "least": limits.min_complete_steps}))
         advice.append("more_steps@")
     coverages = [(value, profile) for profile in worked if (value := _coverage(profile)) is not None]
     coverage, profile = min(coverages, key=lambda item: item[0], default=(1.0, None))
