@@ -102,9 +102,9 @@ def _launch_idle(steps: Steps, gaps: Gaps, device: int) -> tuple[int, int]:
     rows = gap_rows(gaps, device)
     charged = gaps.by_cause[rows, Cause.LAUNCH]
     before, after = gaps.before[rows], gaps.after[rows]
-    known = (before >= 0) & (after >= 0)
-    first = steps.event_step[np.maximum(after, 0)] != steps.event_step[np.maximum(before, 0)]
-    border = int(charged[known & first].sum())
+    of_next = steps.event_step[np.maximum(after, 0)]
+    first = (before < 0) | (of_next != steps.event_step[np.maximum(before, 0)])
+    border = int(charged[(after >= 0) & (of_next >= 0) & first].sum())
     return border, int(charged.sum()) - border
 
 
