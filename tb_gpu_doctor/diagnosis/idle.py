@@ -25,6 +25,10 @@ class StepLoss(Protocol):
         """What a step would gain at most without it."""
 
 
+# A GPU shares another one's trouble from this part of the threshold, and of the other one's loss, on.
+_SHARES_TROUBLE = 0.5
+
+
 @dataclass(frozen=True)
 class IdleLoss:
     """The GPUs that lose enough of their window to one cause.
@@ -51,18 +55,25 @@ class IdleLoss:
 
 
 def idle_loss(context: Context, cause: Cause, threshold: float, min_gaps: int = 1) -> IdleLoss | None:
-    """Who loses at least ``threshold`` of its window to ``cause``; None when nobody does."""
-    accounts, charges = [], []
+    """Who loses at least ``threshold`` of its window to ``cause``; None when nobody does.
+
+    GPUs somewhat below the threshold that lose at least half as much as the worst one share its trouble
+    and are named with it.
+    """
+    found = []
+    least = _SHARES_TROUBLE * threshold
     for account in context.unclaimed.accounts():
-        if account.accounting.idle_of(cause) < threshold * account.accounting.wall:
-            continue
-        charged = charged_gaps(account, cause)[1]
-        if len(charged) >= min_gaps:
-            accounts.append(account)
-            charges.append(charged)
-    if not accounts:
+        share = account.accounting.idle_of(cause) / account.accounting.wall
+        if share >= least and len(charged := charged_gaps(account, cause)[1]) >= min_gaps:
+            found.append((account, share, charged))
+    worst = max((share for _, share, _ in found), default=0.0)
+    if worst < threshold:
         return None
-    shares = [a.accounting.idle_of(cause) / a.accounting.wall for a in accounts]
+    border = min(threshold, max(least, _SHARES_TROUBLE * worst))
+    found = [item for item in found if item[1] >= border]
+    accounts = [account for account, _, _ in found]
+    shares = [share for _, share, _ in found]
+    charges = [charged for _, _, charged in found]
     steps = [lost for a in accounts if (lost := _per_step(a, cause)) is not None]
     # Hosts that train together wait for the slowest one: the largest gain is the bound for all.
     gains = [gain for profile in profiles_of(accounts) if (gain := profile.step_gain(cause)) is not None]

@@ -13,7 +13,7 @@ from tb_gpu_doctor.diagnosis.context import HostProfile
 LateCause = str  # ``slow_gpu``, ``uneven_work``, ``late_input`` or ``late_host``
 _HOST = (Cause.LAUNCH, Cause.SYNC, Cause.COMPILE, Cause.CHECKPOINT, Cause.HOST_OTHER)
 # The part of the loss that a reason must explain.
-_EXPLAINS = 0.5
+_EXPLAINS = 0.4
 # Kernel counts this far from the others' mean more work, where nothing better is known.
 _MORE_KERNELS = 1.10
 
@@ -25,7 +25,7 @@ class Reason:
     """Why the late GPUs of one host are late.
 
     Attributes:
-        cause: None when nothing explains half of the loss.
+        cause: None when nothing explains enough of the loss.
         amount: what it explains, as a share of the window.
     """
 

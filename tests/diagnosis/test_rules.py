@@ -63,6 +63,14 @@ def test_input_names_only_the_gpus_that_wait() -> None:
     assert finding.saving_ps_per_step == pytest.approx(4 * MS)
 
 
+def test_gpus_near_the_threshold_share_the_trouble_of_the_others() -> None:
+    shares = [0.09, T.input_warning - 0.001, 0.046, 0.044, T.input_warning / 2 - 0.001]
+    made = profile(5, idle=[{Cause.INPUT: share} for share in shares])
+    assert [gpu.id for gpu in only(diagnose_profiles([made]), "input_bound").gpus] == [0, 1, 2]
+    alike = profile(2, idle=[{Cause.INPUT: T.input_warning - 0.001}] * 2)
+    assert diagnose_profiles([alike]).findings == (), "one at least must reach it"
+
+
 def test_input_points_at_gaps_threads_and_steps() -> None:
     finding = only(diagnose_profiles([profile(2, idle={Cause.INPUT: 0.3})]), "input_bound")
     assert len(finding.evidence) == T.max_evidence
