@@ -6,8 +6,8 @@ it was done. Without the synchronisation the host would have been ahead, and the
 would have been hidden behind the GPU's, so the first gap after it is the synchronisation's, whatever
 the host did in it. Input, compilation and saving keep their own cause; what the host launches too
 slowly later in the step is `launch`. A wait that is short beside the work that follows drained
-nothing that mattered: the host was late already, and only as much as it waited is the
-synchronisation's.
+nothing that mattered: the host was late already. Then, and where only a copy shows the wait, no more
+than the time waited is the synchronisation's.
 """
 
 from __future__ import annotations
@@ -51,11 +51,13 @@ def charge_drained(
     for index in distinct(thread).tolist():
         mine = distinct(gap[thread == index])
         waited[mine] = np.maximum(waited[mine], _after_wait(activity, index, start[mine]))
-    open_gaps = np.flatnonzero((waited == 0) & (before >= 0))
+    proved = waited > 0
+    open_gaps = np.flatnonzero(~proved & (before >= 0))
     waited[open_gaps] = _after_copy(activity, before[open_gaps], launch)
     drained = np.flatnonzero(waited)
     work = by_cause[drained, Cause.LAUNCH] + by_cause[drained, Cause.HOST_OTHER]
-    hidden = np.where(waited[drained] >= _REAL_WAIT * work, work, waited[drained])
+    whole = proved[drained] & (waited[drained] >= _REAL_WAIT * work)
+    hidden = np.where(whole, work, np.minimum(work, waited[drained]))
     # of both kinds of work in proportion; float64 is exact enough to share, the sums stay exact
     launching = by_cause[drained, Cause.LAUNCH]
     from_launch = np.minimum(launching, (hidden * (launching / np.maximum(work, 1))).astype(np.int64))
