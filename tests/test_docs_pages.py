@@ -13,6 +13,7 @@ from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 
 KINDS = {
     "checkpoint_stall", "compile_stall", "step_outliers", "sync_stall",
+    "cpu_contention", "op_placement", "serialized_kernels", "transfer_bound",
     "dropped_events", "empty_gpu_plane", "idle_gpus", "imbalance", "input_bound", "launch_bound",
     "low_occupancy", "no_gpu_plane", "no_steps", "short_profile", "underfilled_gpu",
 }  # fmt: skip
@@ -60,6 +61,9 @@ def test_python_examples_are_python(page: str, lang: str) -> None:
         ("input_bound", (T.input_warning, T.input_critical)),
         ("launch_bound", (T.launch_warning, T.launch_critical)),
         ("sync_stall", (T.sync_warning, T.sync_critical)),
+        ("transfer_bound", (T.transfer_warning, T.transfer_critical)),
+        ("op_placement", (T.placement_warning, T.placement_critical)),
+        ("cpu_contention", (T.contention_warning, T.contention_critical)),
         ("compile_stall", (T.compile_warning, T.compile_critical)),
         ("checkpoint_stall", (T.checkpoint_warning, T.checkpoint_critical)),
         ("step_outliers", (T.outliers_warning, T.outliers_critical, T.outlier_min_confidence)),
