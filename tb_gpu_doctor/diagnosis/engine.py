@@ -106,6 +106,8 @@ def _doubts(context: Context, findings: Sequence[Finding]) -> tuple[Phrase, ...]
         doubts.append(Phrase("report.doubts.short_profile"))
     if any(finding.kind == "dropped_events" for finding in findings):
         doubts.append(Phrase("report.doubts.dropped_events"))
+    if any(finding.kind == "serialized_kernels" for finding in findings):
+        doubts.append(Phrase("report.doubts.serialized_kernels"))
     if context.has_gpu_work and any(f.kind in ("no_gpu_plane", "empty_gpu_plane") for f in findings):
         doubts.append(Phrase("report.doubts.some_hosts"))
     limits = context.thresholds
