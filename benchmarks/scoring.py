@@ -137,7 +137,7 @@ def _fault(
     case: Case, index: int, run: SimulatedRun, diagnosis: Diagnosis, cost: float, kinds: frozenset[str]
 ) -> FaultScore:
     fault, plant = run.truth.faults[index], case.planted[index].plant
-    shown = _shown(fault.kind, cost, run.truth) if len(case.planted) > 1 else cost
+    shown = _shown(fault.kind, cost, run.truth, alone=len(case.planted) == 1)
     required = min(cost, shown) >= MIN_COST_OF.get(fault.kind, MIN_COST) and fault.kind in kinds
     same = [finding for finding in diagnosis.findings if finding.kind == fault.kind]
     # several findings of a kind differ by cause
@@ -157,16 +157,16 @@ def _fault(
         True,
         tuple(ref.id for ref in finding.gpus) == fault.gpus if fault.gpus else None,
         finding.cause == fault.cause if fault.cause is not None else None,
-        any(fault.culprit in text for text in _texts(finding)) if fault.culprit else None,
+        _names(finding, fault.culprit) if fault.culprit else None,
         finding.saving_ps_per_step / saved
         if plant.timed and finding.saving_ps_per_step is not None and cost >= MIN_COST
         else None,
     )
 
 
-def _shown(kind: str, cost: float, truth: Truth) -> float:
+def _shown(kind: str, cost: float, truth: Truth, alone: bool) -> float:
     accounts = [truth.accounting(gpu.gpu) for gpu in truth.gpus if gpu.events]
-    if kind == "transfer_bound":
+    if kind == "transfer_bound" and not alone:
         return max(account.transfer / (account.end - account.start) for account in accounts)
     if kind not in _SHOWS_AS:
         return cost
@@ -217,6 +217,10 @@ def _summary(finding: Finding) -> str:
     return (
         f"{finding.kind}{cause}{share} on {','.join(str(ref.id) for ref in finding.gpus) or '-'} [{finding.severity}]"
     )
+
+
+def _names(finding: Finding, culprit: str) -> bool:
+    return any(part in text for text in _texts(finding) for part in culprit.split("|"))
 
 
 def _texts(finding: Finding) -> Iterator[str]:

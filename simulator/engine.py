@@ -41,10 +41,15 @@ Process: TypeAlias = Generator["int | Signal", None, None]
 
 
 class Simulation:
-    """The clock and the queue of what happens next; equal times keep the order of scheduling."""
+    """The clock and the queue of what happens next; equal times keep the order of scheduling.
+
+    ``processors`` is how many threads of the host can run at once, 0 for enough; ``running`` do.
+    """
 
     def __init__(self, seed: int) -> None:
         self.now = 0
+        self.processors = 0
+        self.running = 0
         self.random = random.Random(seed)
         self._queue: list[tuple[int, int, Process]] = []
         self._order = 0
@@ -77,6 +82,12 @@ class Simulation:
         if spread <= 0:
             return value_ps
         return max(PS_PER_NS, round(value_ps * self.random.lognormvariate(0.0, spread) / PS_PER_NS) * PS_PER_NS)
+
+    def crowded(self, duration_ps: int) -> int:
+        """How long work of a thread takes beside all others that run, in whole nanoseconds."""
+        if not self.processors or self.running <= self.processors:
+            return duration_ps
+        return round(duration_ps * self.running / self.processors / PS_PER_NS) * PS_PER_NS
 
     def _schedule(self, at: int, process: Process) -> None:
         self._order += 1

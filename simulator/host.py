@@ -75,7 +75,9 @@ class HostThread:
         if cause == "host_other" and not self._shown:
             cause = UNSEEN
         start = self.simulation.now
-        yield duration_ps
+        self.simulation.running += 1
+        yield self.simulation.crowded(duration_ps)
+        self.simulation.running -= 1
         self.ledger.append(Segment(start, self.simulation.now, cause))
 
     def wait(self, signal: Signal, cause: str | None = None) -> Process:

@@ -59,15 +59,21 @@ def finish(
         first = max(first, markers[recorder.skip - 1].start - SETTLING // 2)
     recording = Recording("gpu-node-0", start_unix_ns, last - first, recorder, first)
     space = write(devices, threads, recording, framework_stats)
+    gpus = tuple(gpu_truth(device, markers, START) for device in devices)
+    whole = [
+        step
+        for step, marker in enumerate(markers)
+        if recording.holds(marker.start, max(gpu.step_ends[step] for gpu in gpus if gpu.events))
+    ]
     truth = Truth(
         name,
         faults,
         tuple(markers),
-        tuple(gpu_truth(device, markers, START) for device in devices),
+        gpus,
         (0, last - first),
         recorder.markers,
         first,
-        recorder.skip,
+        (whole[0], whole[-1] + 1),
     )
     return SimulatedRun(name, session, recording.hostname, space, truth)
 

@@ -33,7 +33,7 @@ class Fault:
 
     Attributes:
         kind, gpus, cause: as in a finding; no GPUs where the fault is about none in particular.
-        culprit: part of the name of what is to blame (a stage of the input, an op, a function).
+        culprit: parts of names of what is to blame (a stage of the input, an op, a function), any of ``a|b``.
     """
 
     kind: str
@@ -114,7 +114,7 @@ class Truth:
         markers: the marked steps.
         gpus: one entry per GPU.
         recorded: start and end of the recording, on the file's clock.
-        zero: the file's time 0; first_step: the first step that is recorded.
+        zero: the file's time 0; recorded_steps: the first and past the last that are recorded whole (None: all).
         marked: whether the file shows the markers; without them the window is all that the GPUs did.
     """
 
@@ -125,7 +125,7 @@ class Truth:
     recorded: Interval
     marked: bool = True
     zero: int = 0
-    first_step: int = 0
+    recorded_steps: tuple[int, int] | None = None
 
     @property
     def window(self) -> Interval:
@@ -133,13 +133,15 @@ class Truth:
         if not self.marked:
             events = [event for gpu in self.gpus for event in gpu.events if event[0] >= self.zero]
             return min(event[0] for event in events), max(event[1] for event in events)
-        low, high = self.window_of(self.first_step, len(self.markers))
-        return max(low, self.markers[self.first_step].start), high
+        first, last = self.recorded_steps or (0, len(self.markers))
+        low, high = self.window_of(first, last)
+        return max(low, self.markers[first].start), high
 
     @property
     def steps(self) -> int:
         """How many steps the window holds."""
-        return len(self.markers) - self.first_step
+        first, last = self.recorded_steps or (0, len(self.markers))
+        return last - first
 
     def window_of(self, first: int, last: int) -> Interval:
         """The union of the marked steps [first, last) over the GPUs."""

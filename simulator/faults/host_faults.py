@@ -172,6 +172,12 @@ def slow_steps(setup: Setup, share: float) -> Setup:
     return replace(setup, slow_steps={4: factor, 8: factor})
 
 
+def crowded_host(setup: Setup, share: float) -> Setup:
+    """Bursts of input workers, many more than processors, beside the thread that launches."""
+    spec = InputSpec(16, map_us=160, parallelism=16, buffer=2, ready=1, read_us=4, spread=0.3)
+    return replace(_input(setup, spec), processors=5 if share < 0.2 else 4 if share < 0.4 else 3)
+
+
 HOST_FAULTS = (
     Plant("input_bound", "map", serial_map, ("keras", "jax", "eager_tf"), culprit="ParallelMapV2"),
     Plant("input_bound", "reader", slow_reader, ("keras", "jax"), culprit="TFRecord"),
@@ -180,10 +186,11 @@ HOST_FAULTS = (
     Plant("sync_stall", "numpy", looked_at_tf, ("keras",), culprit="numpy"),
     Plant("sync_stall", "driver", looked_at_driver, ("keras", "eager_tf"), culprit="cuStreamSynchronize"),
     Plant("sync_stall", "block", blocked_jax, ("jax",), culprit="block_until_ready"),
-    Plant("sync_stall", "float", looked_at_jax, ("jax", "eager_jax"), culprit="__float__"),
-    Plant("sync_stall", "often", many_looks, ("eager_tf", "eager_jax"), culprit="numpy"),
+    Plant("sync_stall", "float", looked_at_jax, ("jax", "eager_jax"), culprit="__float__|ToLiteral|cuMemcpyDtoH"),
+    Plant("sync_stall", "often", many_looks, ("eager_tf", "eager_jax"), culprit="numpy|cuStreamSynchronize"),
     Plant("sync_stall", "op", executor_waits, ("keras",), culprit="Where"),
     Plant("launch_bound", "slow", slow_launches, ("keras", "jax", "eager_tf", "eager_jax"), shape="tiny"),
+    Plant("cpu_contention", "workers", crowded_host, shape="tiny", also=("launch_bound",)),
     Plant("compile_stall", "retrace", retracing_tf, ("keras",), culprit="graph_building"),
     Plant("compile_stall", "recompile", recompiling_jax, ("jax",), culprit="ompile", steps=8),
     Plant("compile_stall", "xla", xla_recompiling, ("jax",), culprit="train_step"),

@@ -39,6 +39,7 @@ class Setup:
         spread: jitter of the kernels.
         serialized: the GPUs run one thing at a time.
         recorder: how the profiler is set up.
+        processors: how many threads of the host run at once, 0 for enough.
     """
 
     style: Style
@@ -54,6 +55,7 @@ class Setup:
     serialized: bool = False
     recorder: Recorder = field(default_factory=Recorder)
     gpu: Gpu = H100
+    processors: int = 0
 
     @property
     def step_us(self) -> float:
@@ -117,6 +119,7 @@ def scaled(items: Iterable[Item], factor: float, collectives: bool = True) -> li
 def simulate(setup: Setup, name: str, seed: int, faults: tuple[Fault, ...] = ()) -> SimulatedRun:
     """Runs a setup; equal arguments give an equal run."""
     simulation = new_simulation(seed)
+    simulation.processors = setup.processors
     devices = [
         Device(
             simulation,
