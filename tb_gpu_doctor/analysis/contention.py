@@ -8,10 +8,10 @@ import numpy as np
 
 from tb_gpu_doctor.analysis import intervals
 from tb_gpu_doctor.analysis.callers import Causality
-from tb_gpu_doctor.analysis.gap_parts import gap_rows, overlap, sum_by_step
+from tb_gpu_doctor.analysis.gap_parts import gap_rows, sum_by_step
 from tb_gpu_doctor.analysis.intervals import IntervalSet
 from tb_gpu_doctor.analysis.launch_results import Contention
-from tb_gpu_doctor.analysis.results import Gaps, Steps, Window
+from tb_gpu_doctor.analysis.results import Float64, Gaps, Steps, Window
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.traces.columns import Float32, Int64, Trace
 from tb_gpu_doctor.traces.grouping import distinct, group
@@ -25,6 +25,8 @@ _FEW, _MANY = 0.25, 0.75
 # A comparison needs so many calls on both sides, and so many of one name; in so many separate stretches.
 _MIN_CALLS, _MIN_SAME, _MIN_STRETCHES = 30, 3, 3
 _MAX_WORKERS_NAMED = 4
+# Idle time in which the host works and would be faster alone; after a synchronisation it is such work, too.
+_SLOWED = [Cause.LAUNCH, Cause.HOST_OTHER, Cause.SYNC]
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ def _of_device(
     name = int(np.argmax(spent))
     mine = host.name[compared] == name
     mine_rows = gap_rows(gaps, device)
-    part = _lost(gaps, mine_rows, load.busy, slowdown)
+    part = _lost(gaps, mine_rows, load, slowdown)
     gap_part = np.zeros(len(gaps), np.int64)
     gap_part[mine_rows] = part
     longest = int(np.argmax(load.busy[1] - load.busy[0]))
@@ -170,9 +172,21 @@ def _compare(trace: Trace, few: Int64, many: Int64) -> tuple[Float32, Int64, Flo
     )
 
 
-def _lost(gaps: Gaps, rows: slice, crowded: IntervalSet, slowdown: float) -> Int64:
-    """Of each gap's launch and other host work beside many workers, what the speed beside few would save."""
-    length = np.maximum(gaps.end[rows] - gaps.start[rows], 1)
-    beside = overlap(crowded, gaps.start[rows], gaps.end[rows]) / length
-    charged = gaps.by_cause[rows][:, [Cause.LAUNCH, Cause.HOST_OTHER]].sum(axis=1)
-    return np.asarray(charged * beside * (1 - 1 / slowdown), dtype=np.int64)
+def _lost(gaps: Gaps, rows: slice, load: _Load, slowdown: float) -> Int64:
+    """Of each gap's launching and other host work, what would not be there at the speed beside few workers.
+
+    From few to many workers the slowdown is taken to grow evenly; it is 1 up to few and as measured from many on.
+    """
+    crowd = np.clip((load.count - load.few) / (load.many - load.few), 0, 1)
+    saved = 1 - 1 / (1 + crowd * (slowdown - 1))
+    before = np.concatenate(([0.0], np.cumsum(saved[:-1] * np.diff(load.time))))
+
+    def until(at: Int64) -> Float64:
+        index = np.searchsorted(load.time, at, side="right") - 1
+        inside = np.maximum(index, 0)
+        return np.where(index >= 0, before[inside] + saved[inside] * (at - load.time[inside]), 0.0)
+
+    start, end = gaps.start[rows], gaps.end[rows]
+    share = (until(end) - until(start)) / np.maximum(end - start, 1)
+    charged = gaps.by_cause[rows][:, _SLOWED].sum(axis=1)
+    return np.asarray(charged * np.clip(share, 0, 1), dtype=np.int64)

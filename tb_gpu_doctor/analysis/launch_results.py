@@ -57,8 +57,8 @@ class Contention:
         calls_few, calls_many: how many calls were compared.
         name: the call with the most time beside many workers, and its median times.
         typical_few, typical_many: median time of that call.
-        lost: idle time charged to ``launch`` or ``host_other`` beside many workers that would not be
-            there at the speed beside few; ``gap_part`` of each gap, shape (gaps,), ``step_part`` per complete step.
+        lost: idle time charged to ``launch``, ``host_other`` or ``sync`` that would not be there at the speed
+            beside few workers; ``gap_part`` of each gap, shape (gaps,), ``step_part`` per complete step.
         workers: names of the worker threads, the busiest first.
         start, end: the longest stretch with many workers.
     """

@@ -9,6 +9,7 @@ import numpy as np
 from tb_gpu_doctor.analysis.critical_path import gain_per_step
 from tb_gpu_doctor.analysis.launch_results import Contention
 from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
+from tb_gpu_doctor.diagnosis.idle import share_to_name
 from tb_gpu_doctor.diagnosis.model import GpuRef
 
 
@@ -17,7 +18,7 @@ class ContentionLoss:
     """Those GPUs, each with what was measured, and what it costs.
 
     Attributes:
-        found: (GPU, measurement), at or above the thresholds.
+        found: (GPU, measurement) of those that lose most (`idle.share_to_name`).
         share: mean over them of the lost part of the window.
         per_step, saving: as in `idle.IdleLoss`.
     """
@@ -39,12 +40,13 @@ def contention_loss(context: Context) -> ContentionLoss | None:
     found = []
     for account in context.accounts():
         for measured in account.profile.analysis.contention:
-            slow = measured.slowdown >= limits.contention_slowdown
-            costly = measured.lost >= limits.contention_warning * account.accounting.wall
-            if measured.device == account.accounting.device and slow and costly:
+            if measured.device == account.accounting.device and measured.slowdown >= limits.contention_slowdown:
                 found.append((account, measured))
-    if not found:
+    shares = [measured.lost / account.accounting.wall for account, measured in found]
+    border = share_to_name(shares, limits.contention_warning)
+    if border is None:
         return None
+    found = [item for item, share in zip(found, shares, strict=True) if share >= border]
     per_step = [float(np.mean(measured.step_part)) for _, measured in found if len(measured.step_part)]
     profiles = {account.profile.label: account.profile for account, _ in found}
     gains = [gain for profile in profiles.values() if (gain := _gain(profile, found)) is not None]

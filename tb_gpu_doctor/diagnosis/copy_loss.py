@@ -11,6 +11,7 @@ from tb_gpu_doctor.analysis.critical_path import gain_per_step
 from tb_gpu_doctor.analysis.gap_parts import gap_rows, sum_by_step
 from tb_gpu_doctor.analysis.transfer_results import Bounces, Transfers
 from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
+from tb_gpu_doctor.diagnosis.idle import share_to_name
 from tb_gpu_doctor.diagnosis.model import GpuRef
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.traces.columns import Int64
@@ -21,7 +22,7 @@ class CopyLoss:
     """The GPUs that lose enough of their window to copies.
 
     Attributes:
-        accounts: the GPUs at or above the threshold.
+        accounts: the GPUs that lose most (`idle.share_to_name`).
         share: mean over them of the lost part of the window.
         exposed, waited: the parts of ``share``: copies that nothing hides, idle time around them.
         per_step: mean loss per complete step in picoseconds, None without steps.
@@ -118,14 +119,12 @@ def transfer_waits(account: GpuAccount, transfers: Transfers, taken: Bounces | N
 
 
 def _loss(context: Context, costs: Mapping[GpuRef, _Cost], threshold: float) -> CopyLoss | None:
-    found = [
-        (account, cost)
-        for account in context.accounts()
-        if (cost := costs.get(account.ref)) is not None
-        and cost.exposed + cost.waited >= threshold * account.accounting.wall
-    ]
-    if not found:
+    found = [(account, cost) for account in context.accounts() if (cost := costs.get(account.ref)) is not None]
+    shares = [(cost.exposed + cost.waited) / account.accounting.wall for account, cost in found]
+    border = share_to_name(shares, threshold)
+    if border is None:
         return None
+    found = [item for item, share in zip(found, shares, strict=True) if share >= border]
     exposed = float(np.mean([cost.exposed / account.accounting.wall for account, cost in found]))
     waited = float(np.mean([cost.waited / account.accounting.wall for account, cost in found]))
     per_step = [float(np.mean(cost.by_step)) for _, cost in found if len(cost.by_step)]

@@ -61,15 +61,13 @@ def idle_loss(context: Context, cause: Cause, threshold: float, min_gaps: int = 
     and are named with it.
     """
     found = []
-    least = _SHARES_TROUBLE * threshold
     for account in context.unclaimed.accounts():
         share = account.accounting.idle_of(cause) / account.accounting.wall
-        if share >= least and len(charged := charged_gaps(account, cause)[1]) >= min_gaps:
+        if share >= _SHARES_TROUBLE * threshold and len(charged := charged_gaps(account, cause)[1]) >= min_gaps:
             found.append((account, share, charged))
-    worst = max((share for _, share, _ in found), default=0.0)
-    if worst < threshold:
+    border = share_to_name([share for _, share, _ in found], threshold)
+    if border is None:
         return None
-    border = min(threshold, max(least, _SHARES_TROUBLE * worst))
     found = [item for item in found if item[1] >= border]
     accounts = [account for account, _, _ in found]
     shares = [share for _, share, _ in found]
@@ -87,6 +85,15 @@ def idle_loss(context: Context, cause: Cause, threshold: float, min_gaps: int = 
         longest_gap=max(int(charged.max()) for charged in charges),
         half_gaps=float(np.mean([_half_count(charged) for charged in charges])),
     )
+
+
+def share_to_name(shares: Sequence[float], threshold: float) -> float | None:
+    """From which share on a GPU is named, when one of them loses at least ``threshold``; None when none does.
+
+    GPUs somewhat below it that lose at least half as much as the worst one share its trouble.
+    """
+    worst = max(shares, default=0.0)
+    return min(threshold, _SHARES_TROUBLE * max(threshold, worst)) if worst >= threshold else None
 
 
 def _per_step(account: GpuAccount, cause: Cause) -> float | None:

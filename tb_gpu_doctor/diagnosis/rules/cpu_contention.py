@@ -1,7 +1,7 @@
 """Input workers that take the processors which launching needs.
 
-Reads: how long the same calls take beside many and beside few input workers, and idle time charged to
-``launch`` and ``host_other`` beside many. How many processors the host has, a profile does not say.
+Reads: how long the same calls take beside many and beside few input workers, and idle time of the host's own
+work (`launch`, `host_other`, `sync`). How many processors the host has, a profile does not say.
 """
 
 from __future__ import annotations
