@@ -228,41 +228,38 @@ def _of_device(trace: Trace, steps: Steps, copies: Int64, launch: Int64, ops: _O
 
 def _recurring(trace: Trace, steps: Steps, ops: _Ops, device: Int64, step: Int64, op: Int64) -> BoolArray:
     """Whether the op of each bounce bounces in most steps of its GPU, and does not run elsewhere as much."""
-    keep = np.zeros(len(op), np.bool_)
     if not len(op):
-        return keep
+        return np.zeros(0, np.bool_)
     names = trace.host_events.name
     everywhere = np.bincount(names[ops.row])
     in_bounces = np.bincount(names[op], minlength=len(everywhere))
     keys, index = group(device * len(everywhere) + names[op])
-    for at in range(len(keys)):
-        mine = index == at
-        name = int(keys[at]) % len(everywhere)
-        in_steps = len(distinct(step[mine]))
-        keep[mine] = (
-            in_steps >= max(_MIN_STEPS, _MOST_STEPS * steps.count)
-            and in_bounces[name] >= _MIN_TYPICAL * everywhere[name]
-        )
-    return keep
+    length = int(step.max()) + 1
+    pairs = distinct(index * length + step)
+    in_steps = np.bincount(pairs // length, minlength=len(keys))
+    name = keys % len(everywhere)
+    good = in_steps >= max(_MIN_STEPS, _MOST_STEPS * steps.count)
+    good &= in_bounces[name] >= _MIN_TYPICAL * everywhere[name]
+    return np.asarray(good[index], dtype=np.bool_)
 
 
 def _is_own_work(trace: Trace, causes: Causality, op: Int64, wanted: BoolArray) -> BoolArray:
     """Whether an op belongs to the step itself: not to input, compilation or saving."""
-    host = trace.host_events
+    names, foreign = trace.host_events.name, {Kind.INPUT, Kind.COMPILE, Kind.CHECKPOINT}
     known: dict[int, bool] = {}
-    own = np.zeros(len(op), np.bool_)
-    for at in np.flatnonzero(wanted).tolist():
-        row, good = int(causes.parent[op[at]]), True
-        for _ in range(_MAX_ANCESTORS):
-            if row < 0 or not good:
-                break
-            name = int(host.name[row])
+    own = wanted.copy()
+    row = np.where(wanted, causes.parent[op], -1)
+    for _ in range(_MAX_ANCESTORS):
+        at = np.flatnonzero(row >= 0)
+        if not len(at):
+            break
+        around, index = group(names[row[at]])
+        for name in around.tolist():
             if name not in known:
-                kind = kind_of(trace.strings[name])
-                known[name] = kind not in (Kind.INPUT, Kind.COMPILE, Kind.CHECKPOINT)
-            good = known[name]
-            row = int(causes.parent[row])
-        own[at] = good
+                known[name] = kind_of(trace.strings[name]) in foreign
+        is_foreign = np.array([known[name] for name in around.tolist()], np.bool_)[index]
+        own[at[is_foreign]] = False
+        row[at] = np.where(is_foreign, -1, causes.parent[row[at]])
     return own
 
 

@@ -60,7 +60,7 @@ def _claims(
 def _reduced(profile: HostProfile, claim: Int64) -> HostProfile:
     if not claim.any():
         return profile
-    return HostProfile(profile.label, profile.trace, without(profile.analysis, claim))
+    return replace(profile, analysis=without(profile.analysis, claim))
 
 
 def without(analysis: TraceAnalysis, claim: Int64) -> TraceAnalysis:

@@ -190,3 +190,13 @@ def test_any_trace(trace: Trace) -> None:
     assert (gaps.by_cause.sum(axis=1) == gaps.end - gaps.start).all()
     assert (gaps.by_cause >= 0).all()
     assert len(found.gap_part) == len(gaps)
+
+
+@pytest.mark.parametrize("around", ["Iterator::Root::Map", "XlaCompile", "SaveV2"])
+def test_what_runs_for_input_compilation_or_saving_is_theirs(around: str) -> None:
+    record = Recorder()
+    for number in range(4):
+        step(record, number, op_thread="worker")
+        record.call("worker", around, number * 100 + 33, number * 100 + 71)
+        record.call("worker", "ExecutorState::Process", number * 100 + 34, number * 100 + 70.5)
+    assert len(bounces(record.trace())[0]) == 0
