@@ -139,7 +139,11 @@ def _by_kind(scores: list[Score]) -> list[str]:
 def _by_cause(scores: list[Score]) -> list[str]:
     lines = ["| cause | runs that have it | median error | worst error |", "|---|---|---|---|"]
     for cause in IDLE_CAUSES:
-        errors = [item.idle[cause] for item in scores if max(item.idle[cause], item.idle_truth[cause]) > 0.005]
+        errors = [
+            item.idle.get(cause, 0.0)
+            for item in scores
+            if max(item.idle.get(cause, 0.0), item.idle_truth.get(cause, 0.0)) > 0.005
+        ]
         if errors:
             lines.append(f"| `{cause}` | {len(errors)} | {median(errors):.2%} | {max(errors):.2%} |")
     return lines
