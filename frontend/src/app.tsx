@@ -11,7 +11,7 @@ import { Findings } from "./views/Findings";
 import { Header } from "./views/Header";
 import { Kernels } from "./views/Kernels";
 import { Boundary, Failed, Loading, Section } from "./views/Section";
-import { Timeline } from "./views/Timeline";
+import { Timeline } from "./views/timeline/Timeline";
 import { Verdict } from "./views/Verdict";
 
 /** Without a GPU the findings say all there is to say. */

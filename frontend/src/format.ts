@@ -31,13 +31,15 @@ export function formatNumber(value: Maybe, digits = 3): string {
   return numberFormat({ maximumFractionDigits: Math.max(0, Math.min(12, digits - magnitude)) }).format(value);
 }
 
-/** A share of one as percent; something tiny is never shown as nothing. */
+const percent = (share: number, digits: number): string =>
+  numberFormat({ style: "percent", minimumFractionDigits: digits, maximumFractionDigits: digits }).format(share);
+
+/** A share of one as percent; what is tiny is never shown as nothing, nor what is almost all as all. */
 export function formatPercent(share: Maybe): string {
   if (!known(share)) return UNKNOWN;
-  if (share > 0 && share < 0.001)
-    return `< ${numberFormat({ style: "percent", maximumFractionDigits: 1 }).format(0.001)}`;
-  const digits = Math.abs(share) < 0.0995 ? 1 : 0;
-  return numberFormat({ style: "percent", maximumFractionDigits: digits }).format(share);
+  if (share > 0 && share < 0.0005) return `<${percent(0.001, 1)}`;
+  if (share > 0.99 && share < 1) return percent(Math.min(share, 0.999), 1);
+  return percent(share, share !== 0 && Math.abs(share) < 0.0995 ? 1 : 0);
 }
 
 const TIME_UNITS: readonly [string, number][] = [
@@ -61,6 +63,15 @@ export function formatDuration(ms: Maybe, digits = 3): string {
   return `${formatNumber(ms / length, digits)} ${unit}`;
 }
 
+/** The same with exactly three digits, so that the numbers of a column line up: 8.90 ms, 24.7 ms. */
+export function formatMeasured(ms: Maybe): string {
+  if (!known(ms)) return UNKNOWN;
+  const [unit, length] = timeUnit(ms);
+  const value = ms / length;
+  const digits = value === 0 ? 0 : Math.max(0, Math.min(2, 2 - Math.floor(Math.log10(Math.abs(value) * 1.0005))));
+  return `${numberFormat({ minimumFractionDigits: digits, maximumFractionDigits: digits }).format(value)} ${unit}`;
+}
+
 /** A range in one unit, with as many decimals as it takes to tell its ends apart. */
 export function formatRange(startMs: number, endMs: number): string {
   const [unit, size] = timeUnit(Math.max(Math.abs(endMs), Math.abs(startMs)));
@@ -68,11 +79,6 @@ export function formatRange(startMs: number, endMs: number): string {
   const decimals = Math.min(12, Math.max(0, 4 - Math.ceil(Math.log10(span))));
   const format = numberFormat({ maximumFractionDigits: decimals });
   return `${format.format(startMs / size)}–${format.format(endMs / size)} ${unit}`;
-}
-
-/** Milliseconds as milliseconds, for columns of one unit. */
-export function formatMs(ms: Maybe): string {
-  return known(ms) ? `${formatNumber(ms)} ms` : UNKNOWN;
 }
 
 export function formatBytes(bytes: Maybe): string {

@@ -4,6 +4,7 @@ import {
   formatBytes,
   formatDuration,
   formatInt,
+  formatMeasured,
   formatNumber,
   formatPercent,
   formatRange,
@@ -52,13 +53,30 @@ describe("numbers", () => {
       "2 ps",
     ]);
     expect([10, 2048, 3_500_000_000].map((bytes) => formatBytes(bytes))).toEqual(["10 B", "2 KiB", "3.26 GiB"]);
-    expect([0, 0.0004, 0.0123, 0.5, 1].map((share) => formatPercent(share))).toEqual([
+    expect([0, 0.0004, 0.0123, 0.08, 0.5, 0.99, 0.9951, 0.99999, 1].map((share) => formatPercent(share))).toEqual([
       "0%",
-      "< 0.1%",
+      "<0.1%",
       "1.2%",
+      "8.0%",
       "50%",
+      "99%",
+      "99.5%",
+      "99.9%",
       "100%",
     ]);
+  });
+
+  it("have three digits where they stand in columns", () => {
+    expect([0, 0.0089, 8.9, 9.996, 24.7, 223.4, 1234].map((ms) => formatMeasured(ms))).toEqual([
+      "0 ms",
+      "8.90 µs",
+      "8.90 ms",
+      "10.0 ms",
+      "24.7 ms",
+      "223 ms",
+      "1.23 s",
+    ]);
+    expect(formatMeasured(null)).toBe("–");
   });
 
   it("tell the ends of a range apart", () => {

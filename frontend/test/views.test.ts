@@ -1,8 +1,10 @@
 import { describe, expect, it } from "vitest";
-import type { DeviceResult, Diagnosis, Finding, KernelRow, SessionInfo } from "../src/api/types";
+import type { DeviceResult, Diagnosis, Evidence, Finding, KernelRow, SessionInfo } from "../src/api/types";
 import { CATEGORIES, cssBackground, paintOf, WORK } from "../src/charts/palette";
 import { lang } from "../src/i18n";
-import { accountingSentence, partsOf, presentCategories } from "../src/views/Accounting";
+import { accountingSentence, partsOf, presentCategories, seenCategories } from "../src/views/Accounting";
+import { groupEvidence } from "../src/views/evidence";
+import { gpuList } from "../src/views/gpu";
 import { filterRows, rowsInView, sortRows } from "../src/views/Kernels";
 import { matchHost } from "../src/views/ProfilerLink";
 import { parseRichText } from "../src/views/RichText";
@@ -127,6 +129,14 @@ describe("the accounting", () => {
     expect(accountingSentence([device({ wall_ms: 0 })])).toMatch(/No GPU/);
   });
 
+  it("shows what can be seen, and names the rest", () => {
+    const devices = [device({ idle_by_cause_ms: { input: 29.98, sync: 0.02 } })];
+    expect(seenCategories(devices)).toEqual({ seen: ["compute", "communication", "input"], tiny: ["sync"] });
+    // Enough on one GPU is enough.
+    devices.push(device({ id: 1, idle_by_cause_ms: { sync: 30 } }));
+    expect(seenCategories(devices).tiny).toEqual([]);
+  });
+
   it("names the largest loss", () => {
     expect(accountingSentence([device()])).toBe(
       "On average the GPUs computed 60% of the window. The largest other part: idle: waiting for input, 25%.",
@@ -145,7 +155,7 @@ describe("the verdict", () => {
       finding({ title: "Big", saving_ms_per_step: 7 }),
     ];
     expect(verdictSentence(result({ verdict: "critical", findings }))).toBe(
-      "1 critical problem and 1 warning. The largest: Big (7 ms per step). The GPUs computed 60% of the window.",
+      "1 critical problem and 1 warning. The largest: Big (7.00 ms per step). The GPUs computed 60% of the window.",
     );
   });
 
@@ -165,7 +175,59 @@ describe("the verdict", () => {
     expect(verdictSentence(result({ verdict: "critical", findings: [unknown], devices: [] }))).toBe(
       "1 critical problem. The largest: The GPUs wait.",
     );
+  });
+
+  it("says why nothing can be said, and where to read on", () => {
+    const profile = { ...result().profile, warnings: ["The GPUs are idle, and it does not show why.", "Other."] };
+    const short = finding({ kind: "short_profile", severity: "warning" });
     expect(verdictSentence(result({ verdict: "cannot_tell" }))).toMatch(/lacks/);
+    expect(verdictSentence(result({ verdict: "cannot_tell", profile }))).toBe(profile.warnings[0]);
+    expect(verdictSentence(result({ verdict: "cannot_tell", profile, findings: [short] }))).toBe(
+      `${profile.warnings[0]} The findings below say what is missing and how to record it.`,
+    );
+  });
+});
+
+describe("the GPUs of a finding", () => {
+  const gpus = (...ids: number[]) => ids.map((id) => ({ host: "a", id }));
+
+  it("are named shortly", () => {
+    expect(gpuList(gpus(2), 8, false)).toBe("GPU 2");
+    expect(gpuList(gpus(0, 1), 8, false)).toBe("GPUs 0 and 1");
+    expect(gpuList(gpus(7, 0, 2, 3, 4), 8, false)).toBe("GPUs 0, 2–4 and 7");
+    expect(gpuList(gpus(0, 1), 2, false)).toBe("All 2 GPUs");
+    const hosts = ["a", "b", "c", "d", "e"].map((host) => ({ host, id: 0 }));
+    expect(gpuList(hosts, 8, true)).toBe("a · GPU 0; b · GPU 0; c · GPU 0; d · GPU 0 and 1 more");
+  });
+});
+
+describe("evidence", () => {
+  const seen = (gpu: number | null, start_ms: number | null, end_ms: number | null, more: Partial<Evidence> = {}) => ({
+    host: "a",
+    gpu,
+    start_ms,
+    end_ms,
+    thread: "t",
+    step: 3,
+    what: "waited",
+    ...more,
+  });
+
+  it("of one moment on several GPUs is one", () => {
+    const groups = groupEvidence([seen(1, 10, 20), seen(0, 10.1, 20.2, { thread: "u" }), seen(0, 40, 50)]);
+    expect(groups).toEqual([
+      { host: "a", gpus: [1, 0], startMs: 10, endMs: 20.2, thread: null, step: 3, what: "waited" },
+      { host: "a", gpus: [0], startMs: 40, endMs: 50, thread: "t", step: 3, what: "waited" },
+    ]);
+  });
+
+  it("stays apart where anything else differs", () => {
+    const others = [{ host: "b" }, { step: 4 }, { what: "copied" }];
+    for (const other of others) expect(groupEvidence([seen(0, 10, 20), seen(1, 10, 20, other)])).toHaveLength(2);
+    expect(groupEvidence([seen(0, 10, 20), seen(0, 10, 20)])).toHaveLength(2);
+    expect(groupEvidence([seen(null, 10, 20), seen(null, 10, 20)])).toHaveLength(2);
+    expect(groupEvidence([seen(0, 10, 20), seen(1, 12, 22)])).toHaveLength(2);
+    expect(groupEvidence([seen(0, null, null), seen(1, 1, 2)])).toHaveLength(2);
   });
 });
 

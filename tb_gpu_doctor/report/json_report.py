@@ -113,7 +113,7 @@ def _finding(finding: Finding, lang: str) -> dict[str, Any]:
         "share": _finite(finding.share),
         "saving_ms_per_step": _ms(finding.saving_ps_per_step),
         "title": say(finding.title, lang),
-        "explanation": " ".join(say(phrase, lang) for phrase in finding.explanation),
+        "explanation": "\n".join(say(phrase, lang) for phrase in finding.explanation),
         "advice": [say(phrase, lang) for phrase in finding.advice],
         "docs": finding.docs,
         "evidence": [_evidence(item, lang) for item in finding.evidence],

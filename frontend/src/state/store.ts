@@ -17,7 +17,8 @@ export interface TimeRange {
 /** A stretch that a finding points at: drawn over the timeline. */
 export interface Highlight extends TimeRange {
   host: string;
-  gpu: number | null;
+  /** Empty: all of the host. */
+  gpus: readonly number[];
 }
 
 export const sessions = new Remote<SessionsAnswer>();

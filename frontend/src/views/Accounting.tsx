@@ -1,11 +1,11 @@
 import { useState } from "preact/hooks";
 import type { DeviceResult, Diagnosis } from "../api/types";
-import { CAUSES, cssBackground, WORK } from "../charts/palette";
-import { formatMs, formatPercent, fullText, shorten } from "../format";
+import { CAUSES, cssBackground, isWork, WORK } from "../charts/palette";
+import { formatMeasured, formatPercent, fullText, shorten } from "../format";
 import { plural, t, tId } from "../i18n";
 import { dark } from "../state/host";
 import { gpuName, manyHosts } from "./gpu";
-import { Legend } from "./Swatch";
+import { Definitions, Legend } from "./Swatch";
 
 export interface Part {
   category: string;
@@ -45,6 +45,18 @@ export function presentCategories(devices: readonly DeviceResult[]): string[] {
   return [...order.filter((id) => present.has(id)), ...[...present].filter((id) => !order.includes(id))];
 }
 
+/** Below this share of a GPU's window a part is no wider than a pixel: it is in the numbers, not in the picture. */
+const SEEN = 0.001;
+
+/** Categories that can be seen in a bar, and those that are too small everywhere. */
+export function seenCategories(devices: readonly DeviceResult[]): { seen: string[]; tiny: string[] } {
+  const large = new Set(
+    devices.flatMap((device) => partsOf(device).flatMap((part) => (part.share >= SEEN ? [part.category] : []))),
+  );
+  const present = presentCategories(devices);
+  return { seen: present.filter((id) => large.has(id)), tiny: present.filter((id) => !large.has(id)) };
+}
+
 /** The sentence under the picture: how much was computed, and what took most of the rest. */
 export function accountingSentence(devices: readonly DeviceResult[]): string {
   const counted = devices.filter((device) => device.wall_ms);
@@ -63,10 +75,15 @@ export function accountingSentence(devices: readonly DeviceResult[]): string {
   return `${first} ${t("accounting_loss", { what: tId("category", largest[0]).toLowerCase(), share: formatPercent(largest[1]) })}`;
 }
 
+const idleOf = (device: DeviceResult): Part | undefined =>
+  device.idle_ms && device.wall_ms
+    ? { category: "idle", ms: device.idle_ms, share: device.idle_ms / device.wall_ms }
+    : undefined;
+
 const FEW = 16;
 
 function Bar({ device, hosts }: { device: DeviceResult; hosts: boolean }) {
-  const parts = partsOf(device);
+  const parts = partsOf(device).filter((part) => part.share >= SEEN);
   const label = parts.map((part) => `${tId("category", part.category)} ${formatPercent(part.share)}`).join(", ");
   const name = gpuName(device, hosts);
   return (
@@ -80,7 +97,7 @@ function Bar({ device, hosts }: { device: DeviceResult; hosts: boolean }) {
             <span
               key={part.category}
               class={part.share >= 0.006 ? "bar-part bar-wide" : "bar-part"}
-              title={`${tId("category", part.category)}: ${formatMs(part.ms)} · ${formatPercent(part.share)}`}
+              title={`${tId("category", part.category)}: ${formatMeasured(part.ms)} · ${formatPercent(part.share)}`}
               style={{ flexGrow: part.share * 1000, background: cssBackground(part.category, dark.value) }}
             >
               <span class="bar-value">{formatPercent(part.share)}</span>
@@ -103,6 +120,9 @@ function Table({
   categories: string[];
   hosts: boolean;
 }) {
+  const causes = categories.filter((category) => !isWork(category));
+  // All idle time, then what it is made of.
+  const columns = [...categories.filter(isWork), ...(causes.length ? ["idle"] : []), ...causes];
   const waits = devices.some((device) => device.communication_wait_ms !== null);
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling region needs the keyboard
@@ -114,8 +134,8 @@ function Table({
             <th scope="col" class="number">
               {t("window")}
             </th>
-            {categories.map((category) => (
-              <th scope="col" key={category} class="number">
+            {columns.map((category) => (
+              <th scope="col" key={category} class="number" title={tId("category_hint", category)}>
                 {tId("category", category)}
               </th>
             ))}
@@ -135,16 +155,16 @@ function Table({
             return (
               <tr key={`${device.host}|${device.id}`}>
                 <th scope="row">{gpuName(device, hosts)}</th>
-                <td class="number">{formatMs(device.wall_ms)}</td>
-                {categories.map((category) => {
-                  const part = parts.get(category);
+                <td class="number">{formatMeasured(device.wall_ms)}</td>
+                {columns.map((category) => {
+                  const part = category === "idle" ? idleOf(device) : parts.get(category);
                   return (
                     <td key={category} class="number">
-                      {part ? `${formatMs(part.ms)} · ${formatPercent(part.share)}` : "0"}
+                      {part ? `${formatMeasured(part.ms)} · ${formatPercent(part.share)}` : "0"}
                     </td>
                   );
                 })}
-                {waits ? <td class="number">{formatMs(device.communication_wait_ms)}</td> : null}
+                {waits ? <td class="number">{formatMeasured(device.communication_wait_ms)}</td> : null}
                 <td class="number">{formatPercent(device.occupancy)}</td>
               </tr>
             );
@@ -162,6 +182,8 @@ export function Accounting({ result }: { result: Diagnosis }) {
   const hosts = manyHosts(devices);
   const shown = all ? devices : devices.slice(0, FEW);
   const categories = presentCategories(devices);
+  const { seen, tiny } = seenCategories(devices);
+  const note = tiny.length ? t("accounting_tiny", { list: tiny.map((id) => tId("category", id)).join(", ") }) : "";
   return (
     <>
       <div class="bars">
@@ -174,12 +196,13 @@ export function Accounting({ result }: { result: Diagnosis }) {
           {all ? t("show_fewer") : plural("show_all_gpus", devices.length)}
         </button>
       ) : null}
-      <Legend categories={categories} />
+      <Legend categories={seen} note={note} />
       <p class="sentence">{shorten(accountingSentence(devices), 400)}</p>
       <details>
         <summary>{t("accounting_table")}</summary>
         <Table devices={devices} categories={categories} hosts={hosts} />
       </details>
+      <Definitions categories={categories} />
     </>
   );
 }

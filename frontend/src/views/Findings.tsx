@@ -1,50 +1,51 @@
-import { useState } from "preact/hooks";
-import type { Diagnosis, Evidence, Finding } from "../api/types";
-import { cleanText, formatInt, formatMs, formatPercent, formatRange, fullText, shorten } from "../format";
+import { useMemo, useState } from "preact/hooks";
+import type { Diagnosis, Finding } from "../api/types";
+import { cleanText, formatInt, formatMeasured, formatPercent, formatRange, fullText, shorten } from "../format";
 import { plural, t, tId } from "../i18n";
 import { showEvidence } from "../state/store";
 import { openPage } from "./DocDialog";
-import { gpuList, gpuName, manyHosts } from "./gpu";
+import { type EvidenceGroup, groupEvidence } from "./evidence";
+import { gpuList, manyHosts } from "./gpu";
 import { Icon } from "./Icon";
 import { ProfilerLink, ProfilerNote } from "./ProfilerLink";
 import { RichText } from "./RichText";
 
 const FEW_EVIDENCE = 5;
 
-function EvidenceItem({ evidence, hosts }: { evidence: Evidence; hosts: boolean }) {
-  const { gpu, host, start_ms, end_ms, step, thread, what } = evidence;
+function EvidenceItem({ evidence, hosts, total }: { evidence: EvidenceGroup; hosts: boolean; total: number }) {
+  const { gpus, host, startMs, endMs, step, thread, what } = evidence;
+  const refs = gpus.map((id) => ({ host, id }));
   const where = [
-    gpu !== null ? gpuName({ host, id: gpu }, hosts) : hosts && host ? shorten(host, 24) : "",
+    refs.length ? gpuList(refs, total, hosts) : hosts && host ? shorten(host, 24) : "",
     step !== null ? t("step_n", { n: formatInt(step) }) : "",
     thread ? t("thread_n", { name: shorten(thread, 40) }) : "",
   ].filter(Boolean);
-  const timed = start_ms !== null && end_ms !== null;
   return (
     <li>
       <div class="evidence-text">
         <span title={fullText(what)}>{shorten(what, 160)}</span>
         <span class="muted">{where.join(" · ")}</span>
       </div>
-      {timed ? (
+      {startMs !== null && endMs !== null ? (
         <div class="evidence-actions">
           <button
             type="button"
             class="action"
             title={t("show_in_timeline")}
-            onClick={() => showEvidence({ host, gpu, startMs: start_ms, endMs: end_ms })}
+            onClick={() => showEvidence({ host, gpus, startMs, endMs })}
           >
-            {formatRange(start_ms, end_ms)}
+            {formatRange(startMs, endMs)}
           </button>
-          <ProfilerLink host={host} startMs={start_ms} endMs={end_ms} />
+          <ProfilerLink host={host} startMs={startMs} endMs={endMs} />
         </div>
       ) : null}
     </li>
   );
 }
 
-function EvidenceList({ finding, hosts }: { finding: Finding; hosts: boolean }) {
+function EvidenceList({ finding, hosts, total }: { finding: Finding; hosts: boolean; total: number }) {
   const [all, setAll] = useState(false);
-  const { evidence } = finding;
+  const evidence = useMemo(() => groupEvidence(finding.evidence), [finding]);
   if (!evidence.length) return null;
   return (
     <div class="evidence">
@@ -52,7 +53,7 @@ function EvidenceList({ finding, hosts }: { finding: Finding; hosts: boolean }) 
       <ul>
         {(all ? evidence : evidence.slice(0, FEW_EVIDENCE)).map((item, i) => (
           // Evidence has no identity of its own and keeps its order.
-          <EvidenceItem key={`${i}`} evidence={item} hosts={hosts} />
+          <EvidenceItem key={`${i}`} evidence={item} hosts={hosts} total={total} />
         ))}
       </ul>
       {evidence.length > FEW_EVIDENCE ? (
@@ -64,29 +65,55 @@ function EvidenceList({ finding, hosts }: { finding: Finding; hosts: boolean }) 
   );
 }
 
+// Time spent in something is not time lost to it; and of a GPU without work the title says it all.
+const TIME_IN = new Set(["low_occupancy"]);
+const COSTLESS = new Set(["idle_gpus"]);
+
 function Cost({ finding }: { finding: Finding }) {
-  const { saving_ms_per_step: saving, share } = finding;
-  if (saving === null && share === null) return null;
+  const { kind, saving_ms_per_step: saving, share } = finding;
+  if ((saving === null && share === null) || COSTLESS.has(kind)) return null;
   return (
     <div class="cost">
       {saving !== null ? (
-        <p class="cost-main" title={t("cost_hint")}>
-          {formatMs(saving)} <span>{t("per_step")}</span>
+        <p title={t("cost_hint")}>
+          {t("saving_before")} <span class="cost-main">{formatMeasured(saving)}</span> {t("saving_after")}
         </p>
       ) : null}
       {share !== null ? (
-        <p class={saving === null ? "cost-main" : "muted"}>{t("of_window", { share: formatPercent(share) })}</p>
+        <p class={saving === null ? undefined : "muted"}>
+          {t(TIME_IN.has(kind) ? "takes_before" : "costs_before")}{" "}
+          <span class={saving === null ? "cost-main" : undefined}>{formatPercent(share)}</span> {t("of_window")}
+        </p>
       ) : null}
     </div>
   );
 }
 
-function Body({ finding, hosts }: { finding: Finding; hosts: boolean }) {
+/** The first sentence says what is wrong; what follows are the facts behind it, a line each. */
+function Explanation({ text }: { text: string }) {
+  const [first, ...facts] = text.split("\n").filter(Boolean);
+  return (
+    <div class="explanation">
+      <p>
+        <RichText text={first ?? ""} />
+      </p>
+      {facts.length ? (
+        <ul>
+          {facts.map((fact) => (
+            <li key={fact}>
+              <RichText text={fact} />
+            </li>
+          ))}
+        </ul>
+      ) : null}
+    </div>
+  );
+}
+
+function Body({ finding, hosts, total }: { finding: Finding; hosts: boolean; total: number }) {
   return (
     <>
-      <div class="explanation">
-        <RichText text={finding.explanation} />
-      </div>
+      <Explanation text={finding.explanation} />
       {finding.advice.length ? (
         <>
           <h4>{t("advice")}</h4>
@@ -99,7 +126,7 @@ function Body({ finding, hosts }: { finding: Finding; hosts: boolean }) {
           </ul>
         </>
       ) : null}
-      <EvidenceList finding={finding} hosts={hosts} />
+      <EvidenceList finding={finding} hosts={hosts} total={total} />
       {finding.docs ? (
         <button
           type="button"
@@ -138,10 +165,10 @@ function Card({ finding, result }: { finding: Finding; result: Diagnosis }) {
       {finding.severity === "info" ? (
         <details>
           <summary>{t("details")}</summary>
-          <Body finding={finding} hosts={hosts} />
+          <Body finding={finding} hosts={hosts} total={total} />
         </details>
       ) : (
-        <Body finding={finding} hosts={hosts} />
+        <Body finding={finding} hosts={hosts} total={total} />
       )}
     </article>
   );

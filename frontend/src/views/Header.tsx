@@ -69,7 +69,12 @@ function Facts() {
     const steps = count
       ? `${formatInt(count)} · ${t("median", { value: formatDuration(median_ms) })}`
       : t("steps_none");
-    facts.push([t("fact_steps"), count && source === "inferred" ? `${steps} · ${t("steps_inferred")}` : steps]);
+    const inferred = count > 0 && source === "inferred";
+    facts.push([
+      t("fact_steps"),
+      inferred ? `${steps} · ${t("steps_inferred")}` : steps,
+      inferred ? t("steps_inferred_hint") : undefined,
+    ]);
     const { window_ms, recorded_ms } = result.profile;
     const params = { window: formatDuration(window_ms), recorded: formatDuration(recorded_ms) };
     const window = recorded_ms === null ? params.window : t(window_ms === null ? "window_none" : "window_of", params);

@@ -1,7 +1,16 @@
 import { computed } from "@preact/signals";
 import { useRef, useState } from "preact/hooks";
 import type { KernelRow, KernelsAnswer } from "../api/types";
-import { formatBytes, formatInt, formatMs, formatNumber, formatPercent, fullText, shorten, UNKNOWN } from "../format";
+import {
+  formatBytes,
+  formatInt,
+  formatMeasured,
+  formatNumber,
+  formatPercent,
+  fullText,
+  shorten,
+  UNKNOWN,
+} from "../format";
 import { type MessageKey, plural, t, tId } from "../i18n";
 import { kernelDevice, kernelFilter, kernelSort, kernels } from "../state/store";
 import { gpuName, manyHosts } from "./gpu";
@@ -150,15 +159,15 @@ function Row({ row, index, answer, hosts }: { row: KernelRow; index: number; ans
         class="kernel-name"
         title={[fullText(row.name), row.op ? fullText(row.op) : "", launch].filter(Boolean).join("\n")}
       >
-        {shorten(row.name, 64)}
+        {shorten(row.name, 48)}
       </th>
       <td>{device ? gpuName(device, hosts) : UNKNOWN}</td>
-      <td class="number">{formatMs(row.total_ms)}</td>
+      <td class="number">{formatMeasured(row.total_ms)}</td>
       <td class="number">{formatPercent(row.share)}</td>
       <td class="number">{formatInt(row.calls)}</td>
-      <td class="number">{`${formatNumber(row.mean_us)} µs`}</td>
-      <td class="number">{`${formatNumber(row.min_us)} µs`}</td>
-      <td class="number">{`${formatNumber(row.max_us)} µs`}</td>
+      <td class="number">{formatMeasured(row.mean_us && row.mean_us / 1000)}</td>
+      <td class="number">{formatMeasured(row.min_us && row.min_us / 1000)}</td>
+      <td class="number">{formatMeasured(row.max_us && row.max_us / 1000)}</td>
       <td class="number">
         <Occupancy row={row} />
       </td>

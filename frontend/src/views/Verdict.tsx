@@ -1,5 +1,5 @@
 import type { Diagnosis } from "../api/types";
-import { cleanText, formatMs, formatPercent } from "../format";
+import { cleanText, formatMeasured, formatPercent } from "../format";
 import { plural, t } from "../i18n";
 import { Icon } from "./Icon";
 
@@ -11,11 +11,27 @@ export function meanCompute(result: Diagnosis): number | null {
   return shares.length ? shares.reduce((sum, share) => sum + share, 0) / shares.length : null;
 }
 
+const ABOUT_PROFILE = new Set([
+  "no_gpu_plane",
+  "empty_gpu_plane",
+  "dropped_events",
+  "no_steps",
+  "short_profile",
+  "serialized_kernels",
+]);
+
+/** Why nothing can be said (the first note does), and where to read what to do about it. */
+function cannotTell({ profile, findings }: Diagnosis): string {
+  const parts = [profile.warnings[0] ?? t("verdict_cannot_tell_text")];
+  if (findings.some((finding) => ABOUT_PROFILE.has(finding.kind))) parts.push(t("verdict_cannot_tell_findings"));
+  return parts.join(" ");
+}
+
 /** The one sentence that says how the run is. */
 export function verdictSentence(result: Diagnosis): string {
   const busy = meanCompute(result);
   const computing = busy === null ? "" : ` ${t("verdict_computing", { share: formatPercent(busy) })}`;
-  if (result.verdict === "cannot_tell") return t("verdict_cannot_tell_text");
+  if (result.verdict === "cannot_tell") return cannotTell(result);
   const count = (severity: string) => result.findings.filter((finding) => finding.severity === severity).length;
   const critical = count("critical");
   const warnings = count("warning");
@@ -23,7 +39,7 @@ export function verdictSentence(result: Diagnosis): string {
   const worst = result.findings.find((finding) => finding.severity === result.verdict) ?? result.findings[0];
   const cost =
     worst.saving_ms_per_step !== null
-      ? t("verdict_cost_step", { cost: formatMs(worst.saving_ms_per_step) })
+      ? t("verdict_cost_step", { cost: formatMeasured(worst.saving_ms_per_step) })
       : worst.share !== null && !worst.title.includes("%")
         ? t("verdict_cost_share", { share: formatPercent(worst.share) })
         : "";
@@ -35,7 +51,8 @@ export function verdictSentence(result: Diagnosis): string {
 }
 
 export function Verdict({ result }: { result: Diagnosis }) {
-  const warnings = result.profile.warnings;
+  // The first reason not to judge is in the sentence already.
+  const warnings = result.profile.warnings.slice(result.verdict === "cannot_tell" ? 1 : 0);
   return (
     <section class={`verdict verdict-${result.verdict}`} aria-labelledby="verdict-title">
       <Icon name={result.verdict} size={32} />

@@ -10,12 +10,32 @@ export function gpuName(gpu: GpuRef, withHost: boolean): string {
   return withHost && gpu.host ? `${shorten(gpu.host, 24)} · ${name}` : name;
 }
 
-const MOST_NAMED = 8;
+const MOST_HOSTS = 4;
 
-/** GPUs of a finding in one line. */
+/** GPUs of a finding in one line: all 8 GPUs; GPUs 0, 2 and 4–7; by host where there are several. */
 export function gpuList(gpus: readonly GpuRef[], total: number, withHost: boolean): string {
   if (total > 1 && gpus.length === total) return t("gpus_all", { n: formatInt(total) });
-  const names = gpus.slice(0, MOST_NAMED).map((gpu) => gpuName(gpu, withHost));
-  const rest = gpus.length - names.length;
-  return rest > 0 ? `${names.join(", ")} ${t("and_more", { n: formatInt(rest) })}` : names.join(", ");
+  const byHost = new Map<string, number[]>();
+  for (const { host, id } of gpus) byHost.set(host, [...(byHost.get(host) ?? []), id]);
+  const named = [...byHost].slice(0, MOST_HOSTS);
+  const words = named.map(([host, ids]) => {
+    const list = ids.length === 1 ? t("gpu_n", { id: ids[0] }) : t("gpus_n", { ids: listing(idRanges(ids)) });
+    return withHost && host ? `${shorten(host, 24)} · ${list}` : list;
+  });
+  const rest = gpus.length - named.reduce((count, [, ids]) => count + ids.length, 0);
+  return rest > 0 ? `${words.join("; ")} ${t("and_more", { n: formatInt(rest) })}` : words.join("; ");
 }
+
+/** Three and more in a row as one range. */
+export function idRanges(ids: readonly number[]): string[] {
+  const rows: number[][] = [];
+  for (const id of [...new Set(ids)].sort((a, b) => a - b)) {
+    const row = rows[rows.length - 1];
+    if (row && id === row[row.length - 1] + 1) row.push(id);
+    else rows.push([id]);
+  }
+  return rows.flatMap((row) => (row.length > 2 ? [`${row[0]}–${row[row.length - 1]}`] : row.map(String)));
+}
+
+const listing = (items: readonly string[]): string =>
+  items.length < 2 ? items.join("") : `${items.slice(0, -1).join(", ")}${t("and")}${items[items.length - 1]}`;

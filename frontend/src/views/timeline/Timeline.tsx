@@ -1,23 +1,21 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { fetchMoment } from "../api/routes";
-import type { MomentDetails, ProfileId, TimelineMeta } from "../api/types";
-import { AXIS_HEIGHT, drawAxis, LanePainter, laneLayout, prepare, STEPS_HEIGHT, THEMES } from "../charts/draw";
-import { length, pan, type Range, zoom } from "../charts/viewport";
-import { formatDuration, formatRange, fullText, shorten } from "../format";
-import { lang, plural, t } from "../i18n";
-import { dark } from "../state/host";
-import { highlight, timelineCalls } from "../state/store";
-import { TimelineData } from "../state/timeline";
-import { analysed, defaultView, extent, PS_PER_MS, SHORTEST_PS, setView, view } from "../state/timelineView";
-import { ProfilerLink } from "./ProfilerLink";
-import { Failed } from "./Section";
-import { Legend } from "./Swatch";
+import type { ProfileId, TimelineMeta } from "../../api/types";
+import { AXIS_HEIGHT, drawAxis, LanePainter, laneLayout, prepare, STEPS_HEIGHT, THEMES } from "../../charts/draw";
+import { length, pan, type Range } from "../../charts/viewport";
+import { fullText, shorten } from "../../format";
+import { lang, plural, t } from "../../i18n";
+import { dark } from "../../state/host";
+import { diagnosis, type Highlight, highlight, timelineCalls } from "../../state/store";
+import { TimelineData } from "../../state/timeline";
+import { analysed, extent, PS_PER_MS, setView, view } from "../../state/timelineView";
+import { Failed } from "../Section";
+import { Legend } from "../Swatch";
+import { useMoment, useSize } from "./hooks";
+import { keyActions, zoomByWheel } from "./moves";
 import { TimelineTip, type TipContent, tipText } from "./TimelineTip";
+import { Toolbar } from "./Toolbar";
+import { describeLanes, summary } from "./words";
 
-const ZOOM_KEY = 0.7;
-const ZOOM_WHEEL = 0.0016;
-const PAN_KEY = 0.15;
-const MOMENT_DELAY_MS = 130;
 const TALLEST = 620;
 
 interface Cursor {
@@ -29,119 +27,11 @@ interface Cursor {
   keyboard: boolean;
 }
 
-const current = (): { range: Range; all: Range } | null =>
-  view.peek() && extent.peek() ? { range: view.peek()!, all: extent.peek()! } : null;
-
-function zoomBy(factor: number, fraction = 0.5): void {
-  const now = current();
-  if (now) setView(zoom(now.range, factor, fraction, now.all, SHORTEST_PS));
-}
-
-function panBy(share: number): void {
-  const now = current();
-  if (now) setView(pan(now.range, share, now.all));
-}
-
-/** Width and height of an element, kept up to date. */
-function useSize(ref: { current: HTMLElement | null }): { width: number; scale: number } {
-  const [size, setSize] = useState({ width: 0, scale: 1 });
-  useEffect(() => {
-    const element = ref.current;
-    if (!element) return;
-    const measure = () => setSize({ width: Math.floor(element.clientWidth), scale: window.devicePixelRatio || 1 });
-    measure();
-    const observer = new ResizeObserver(measure);
-    observer.observe(element);
-    return () => observer.disconnect();
-  }, [ref]);
-  return size;
-}
-
-/** Details of a moment from the server, a moment after the pointer rests. */
-function useMoment(profile: ProfileId, lane: number | null, time: number | null): MomentDetails | null {
-  const [moment, setMoment] = useState<{ lane: number; details: MomentDetails } | null>(null);
-  useEffect(() => {
-    if (lane === null || time === null) return;
-    const controller = new AbortController();
-    const timer = setTimeout(async () => {
-      try {
-        setMoment({ lane, details: await fetchMoment(profile, lane, time, { signal: controller.signal }) });
-      } catch {
-        // Details are an extra: what is loaded already shows the kind and the length.
-      }
-    }, MOMENT_DELAY_MS);
-    return () => {
-      clearTimeout(timer);
-      controller.abort();
-    };
-  }, [profile, lane, time]);
-  if (!moment || moment.lane !== lane || time === null) return null;
-  const { start_ps, end_ps } = moment.details;
-  // An answer for another place of the lane says nothing about this one.
-  return start_ps !== null && end_ps !== null && start_ps <= time && time < end_ps ? moment.details : null;
-}
-
-function Toolbar({ profile, meta }: { profile: ProfileId; meta: TimelineMeta }) {
-  const range = view.value;
-  const host = meta.lanes[0]?.hosts_file ?? meta.lanes[0]?.host ?? "";
-  return (
-    <div class="toolbar">
-      <div class="buttons" role="group" aria-label={t("timeline_controls")}>
-        <button type="button" onClick={() => zoomBy(ZOOM_KEY)} title={`${t("zoom_in")} (W)`} aria-label={t("zoom_in")}>
-          +
-        </button>
-        <button
-          type="button"
-          onClick={() => zoomBy(1 / ZOOM_KEY)}
-          title={`${t("zoom_out")} (S)`}
-          aria-label={t("zoom_out")}
-        >
-          −
-        </button>
-        <button type="button" onClick={() => panBy(-0.5)} title={`${t("pan_left")} (A)`} aria-label={t("pan_left")}>
-          ←
-        </button>
-        <button type="button" onClick={() => panBy(0.5)} title={`${t("pan_right")} (D)`} aria-label={t("pan_right")}>
-          →
-        </button>
-        <button type="button" onClick={() => setView(null)} title="0">
-          {t("zoom_reset")}
-        </button>
-        {defaultView.value && extent.value && length(defaultView.value) < length(extent.value) * 0.999 ? (
-          <button type="button" onClick={() => setView(extent.peek())}>
-            {t("zoom_all")}
-          </button>
-        ) : null}
-      </div>
-      {range ? (
-        <span class="readout">
-          {formatRange(range.start / PS_PER_MS, range.end / PS_PER_MS)}{" "}
-          <span class="muted">({formatDuration(length(range) / PS_PER_MS)})</span>
-        </span>
-      ) : null}
-      {range && profile ? (
-        <ProfilerLink host={host} startMs={range.start / PS_PER_MS} endMs={range.end / PS_PER_MS} />
-      ) : null}
-    </div>
+/** The lanes that evidence is about. */
+const markedLanes = ({ lanes }: TimelineMeta, { host, gpus }: Highlight): Set<number> =>
+  new Set(
+    lanes.flatMap((lane, i) => ((!gpus.length || gpus.includes(lane.gpu)) && (!host || lane.host === host) ? [i] : [])),
   );
-}
-
-/** What a screen reader is told instead of the picture. */
-function summary(meta: TimelineMeta): string {
-  const range = view.value;
-  const parts = [plural("timeline_lanes", meta.lanes.length), plural("timeline_steps", meta.steps.length)];
-  if (range) parts.push(t("timeline_shows", { range: formatRange(range.start / PS_PER_MS, range.end / PS_PER_MS) }));
-  return parts.join(". ");
-}
-
-const MOST_DESCRIBED = 64;
-
-function describeLanes({ lanes }: TimelineMeta): string {
-  const described = lanes
-    .slice(0, MOST_DESCRIBED)
-    .map((lane) => `${lane.label}: ${plural("intervals", lane.intervals)}`);
-  return described.join("; ");
-}
 
 interface TimelineProps {
   profile: ProfileId;
@@ -180,6 +70,7 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
   const marked = highlight.value;
   const version = data.version.value;
   const isDark = dark.value;
+  const inferred = diagnosis.value.data?.steps.source === "inferred";
   const withHost = new Set(meta.lanes.map((lane) => lane.host)).size > 1;
 
   useEffect(() => {
@@ -195,15 +86,6 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
       if (axis) drawAxis(axis, range, width, meta.steps, theme);
       const lanes = laneCanvas.current && prepare(laneCanvas.current, width, height, scale);
       if (!lanes) return;
-      const lanesMarked = marked
-        ? new Set(
-            meta.lanes.flatMap((lane, i) =>
-              (marked.gpu === null || lane.gpu === marked.gpu) && (!marked.host || lane.host === marked.host)
-                ? [i]
-                : [],
-            ),
-          )
-        : null;
       painter.draw(lanes, {
         data,
         view: range,
@@ -214,27 +96,20 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
         scale,
         theme,
         window: analysed.peek(),
-        highlight:
-          marked && lanesMarked
-            ? { start: marked.startMs * PS_PER_MS, end: marked.endMs * PS_PER_MS, lanes: lanesMarked }
-            : null,
+        highlight: marked
+          ? { start: marked.startMs * PS_PER_MS, end: marked.endMs * PS_PER_MS, lanes: markedLanes(meta, marked) }
+          : null,
         cursor,
       });
     });
     return () => cancelAnimationFrame(frame);
   }, [data, range?.start, range?.end, width, height, scale, scrollTop, version, isDark, marked, cursor, meta]);
 
-  // The plain wheel scrolls the page; with Ctrl or Cmd it zooms, so the listener must be able to prevent.
+  // Not passive: with Ctrl or Cmd the page itself must not zoom.
   useEffect(() => {
     const element = plot.current;
     if (!element) return;
-    const onWheel = (event: WheelEvent) => {
-      if (!event.ctrlKey && !event.metaKey) return;
-      event.preventDefault();
-      const box = element.getBoundingClientRect();
-      const pixels = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? event.deltaY * 33 : event.deltaY;
-      zoomBy(Math.exp(Math.min(Math.max(pixels, -400), 400) * ZOOM_WHEEL), (event.clientX - box.left) / box.width);
-    };
+    const onWheel = (event: WheelEvent) => zoomByWheel(event, element);
     element.addEventListener("wheel", onWheel, { passive: false });
     return () => element.removeEventListener("wheel", onWheel);
   }, []);
@@ -245,10 +120,9 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
     const reduced = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
     document.getElementById("timeline")?.scrollIntoView({ behavior: reduced ? "auto" : "smooth", block: "start" });
     plot.current?.focus({ preventScroll: true });
-    const lane = meta.lanes.findIndex(
-      (each) => each.gpu === highlight.peek()?.gpu && (!highlight.peek()?.host || each.host === highlight.peek()?.host),
-    );
-    if (lane >= 0 && scroller.current) scroller.current.scrollTop = lane * layout.pitch - height / 2;
+    const asked = highlight.peek();
+    const lane = asked ? Math.min(...markedLanes(meta, asked)) : Number.POSITIVE_INFINITY;
+    if (Number.isFinite(lane) && scroller.current) scroller.current.scrollTop = lane * layout.pitch - height / 2;
   }, [calls]);
 
   useEffect(() => {
@@ -307,26 +181,10 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
 
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const actions: Record<string, () => void> = {
-      w: () => zoomBy(ZOOM_KEY),
-      "+": () => zoomBy(ZOOM_KEY),
-      "=": () => zoomBy(ZOOM_KEY),
-      s: () => zoomBy(1 / ZOOM_KEY),
-      "-": () => zoomBy(1 / ZOOM_KEY),
-      a: () => panBy(-PAN_KEY),
-      ArrowLeft: () => panBy(-PAN_KEY),
-      d: () => panBy(PAN_KEY),
-      ArrowRight: () => panBy(PAN_KEY),
-      "0": () => setView(null),
-      Home: () => setView(null),
-      ArrowUp: () => moveCursor(-1, 0),
-      ArrowDown: () => moveCursor(cursor ? 1 : 0, 0),
-      "[": () => moveCursor(0, -1),
-      "]": () => moveCursor(0, 1),
-      ",": () => moveCursor(0, -1),
-      ".": () => moveCursor(0, 1),
-      Escape: () => setCursor(null),
-    };
+    const actions = keyActions(
+      (lanes, edge) => moveCursor(cursor || lanes < 0 ? lanes : 0, edge),
+      () => setCursor(null),
+    );
     const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (!action) return;
     event.preventDefault();
@@ -355,7 +213,7 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
   const lastLane = Math.min(meta.lanes.length, Math.ceil((scrollTop + height) / layout.pitch) + 1);
   return (
     <div class="timeline" ref={root}>
-      <Toolbar profile={profile} meta={meta} />
+      <Toolbar meta={meta} />
       {data.error.value ? (
         <Failed error={data.error.value} retry={() => range && data.look(range, width * scale)} />
       ) : null}
@@ -363,7 +221,9 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
         {t("timeline_help")}
       </p>
       <div class="tl-head">
-        <span class="tl-steps-label">{meta.steps.length ? t("steps") : ""}</span>
+        <span class="tl-steps-label" title={inferred ? t("steps_inferred_hint") : undefined}>
+          {meta.steps.length ? t(inferred ? "steps_found" : "steps") : ""}
+        </span>
         <canvas
           ref={axisCanvas}
           aria-hidden="true"

@@ -1,9 +1,10 @@
-import type { MomentDetails } from "../api/types";
-import { formatDuration, formatInt, formatPercent, shorten } from "../format";
-import { t, tId } from "../i18n";
-import type { FoundInterval } from "../state/timeline";
-import { PS_PER_MS } from "../state/timelineView";
-import { Swatch } from "./Swatch";
+import type { MomentDetails } from "../../api/types";
+import { isWork } from "../../charts/palette";
+import { formatDuration, formatInt, formatPercent, shorten } from "../../format";
+import { t, tId } from "../../i18n";
+import type { FoundInterval } from "../../state/timeline";
+import { PS_PER_MS } from "../../state/timelineView";
+import { Swatch } from "../Swatch";
 
 export interface TipContent {
   gpu: string;
@@ -41,7 +42,8 @@ export function tipRows({ interval, moment }: TipContent): Row[] {
       .filter(([, ms]) => ms > 0)
       .sort((a, b) => b[1] - a[1])
       .map(([cause, ms]) => `${tId("category", cause)} ${formatDuration(ms)}`);
-    add(t("tip_causes"), causes.join(", "));
+    // One cause alone is in the head already.
+    if (causes.length > 1) add(t("tip_causes"), causes.join(", "));
     if (moment.gap.evidence) add(t("tip_evidence"), shorten(moment.gap.evidence, 80));
     if (moment.gap.thread) add(t("tip_thread"), shorten(moment.gap.thread, 60));
     if (moment.gap.before) add(t("tip_before"), shorten(moment.gap.before, 60));
@@ -83,6 +85,7 @@ export function TimelineTip({ content, x, y }: { content: TipContent; x: number;
         <span class="muted">{content.gpu}</span>
       </p>
       {name ? <p class="tip-name">{name}</p> : null}
+      {category && !isWork(category) ? <p class="muted">{tId("category_hint", category)}</p> : null}
       {content.mixture.length && !content.interval && !content.moment ? (
         <ul>
           {content.mixture.map((part) => (
