@@ -15,7 +15,7 @@ from tb_gpu_doctor.analysis import intervals
 from tb_gpu_doctor.analysis.host_names import Kind, is_blocking_input, kind_of
 from tb_gpu_doctor.analysis.host_tree import nearest_with
 from tb_gpu_doctor.analysis.vocabulary import Cause
-from tb_gpu_doctor.traces.columns import NO_STAT, PS_PER_US, Int64, Trace, UInt8
+from tb_gpu_doctor.traces.columns import NO_STAT, PS_PER_US, HostEvents, Int64, Trace, UInt8
 from tb_gpu_doctor.traces.grouping import distinct, group
 
 # Host causes that a thread's activity can give, then "nothing recorded".
@@ -62,9 +62,11 @@ class ThreadActivity:
 class HostActivity:
     """The activity of a trace's threads, computed when first asked for."""
 
-    def __init__(self, trace: Trace, parent: Int64) -> None:
+    def __init__(self, trace: Trace, parent: Int64, caller: Int64 | None = None) -> None:
+        """Args: as in `callers.Causality`; without ``caller`` every thread shows its own events only."""
         self.trace, self.parent = trace, parent
         host = trace.host_events
+        self._driver_rows = _calls_of_threads(host, caller)
         used, inverse = group(host.name)
         launching = np.zeros(len(used), np.bool_)
         launching[inverse[host.correlation > 0]] = True
@@ -91,6 +93,27 @@ class HostActivity:
             self._threads[index] = self._build(index)
         return self._threads[index]
 
+    def rows_of(self, index: int) -> Int64:
+        """Rows of what a thread did, its calls that a driver-only thread shows included, by start."""
+        host = self.trace.host_events
+        rows = host.of_thread(index)
+        own = np.arange(rows.start, rows.stop, dtype=np.int64)
+        if index not in self._driver_rows:
+            return own
+        both = np.concatenate((own, self._driver_rows[index][0]))
+        return both[np.lexsort((-host.duration[both], host.start[both]))]
+
+    def _parents(self, rows: Int64, index: int) -> Int64:
+        """Encloser of each of a thread's rows; of a driver's call the event that made it."""
+        parents = self.parent[rows]
+        if index in self._driver_rows:
+            calls, made_by = self._driver_rows[index]
+            order = np.argsort(calls, kind="stable")
+            at = np.minimum(np.searchsorted(calls[order], rows), len(calls) - 1)
+            hit = (calls[order][at] == rows) & (parents < 0)
+            parents = np.where(hit, made_by[order][at], parents)
+        return parents
+
     def fetch_at(self, instant: int) -> int:
         """Row of a blocking fetch in flight at an instant, -1 for none; the one that started last."""
         host = self.trace.host_events
@@ -102,10 +125,9 @@ class HostActivity:
 
     def _build(self, index: int) -> ThreadActivity:
         host = self.trace.host_events
-        rows = host.of_thread(index)
-        picked = np.arange(rows.start, rows.stop, dtype=np.int64)
+        picked = self.rows_of(index)
         picked = picked[host.duration[picked] > 0]
-        time, row = _innermost(picked, host.start[picked], host.end[picked], self.parent)
+        time, row = _innermost(picked, host.start[picked], host.end[picked], self._parents(picked, index))
         if len(time):
             row = np.where(row >= 0, self.meaning[np.maximum(row, 0)], -1)
         kind = np.where(row >= 0, self.kind[np.maximum(row, 0)], Kind.NEUTRAL).astype(np.uint8)
@@ -140,6 +162,16 @@ class HostActivity:
         return borders, kind, np.where(hit, -2, row)
 
 
+def _calls_of_threads(host: HostEvents, caller: Int64 | None) -> dict[int, tuple[Int64, Int64]]:
+    """Per thread the rows of its calls on driver-only threads, and the rows of the events that made them."""
+    if caller is None:
+        return {}
+    moved = np.flatnonzero(caller != np.arange(len(host)))
+    made_by = caller[moved]
+    threads = host.thread[made_by]
+    return {t: (moved[threads == t], made_by[threads == t]) for t in distinct(threads).tolist()}
+
+
 def _in_context(kind: UInt8, parent: Int64) -> UInt8:
     """Kinds as the enclosers make them: a sleep inside a data loader is input, not the user's own work.
 
@@ -156,14 +188,14 @@ def _in_context(kind: UInt8, parent: Int64) -> UInt8:
     return np.where(owner >= 0, kind[np.maximum(owner, 0)], found).astype(np.uint8)
 
 
-def _innermost(picked: Int64, start: Int64, end: Int64, parent: Int64) -> tuple[Int64, Int64]:
+def _innermost(picked: Int64, start: Int64, end: Int64, parents: Int64) -> tuple[Int64, Int64]:
     """Borders of a thread and the innermost event from each border on (-1: none)."""
     if not len(picked):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    if _overlaps_partly(start, end, parent[picked]):
+    if _overlaps_partly(start, end, parents):
         return _innermost_by_stack(picked, start, end)
     time = np.concatenate((start, end))
-    event = np.concatenate((picked, parent[picked]))
+    event = np.concatenate((picked, parents))
     # At one instant: ends before starts; of several ends the outermost last, of several starts
     # the innermost last. Rows run from outer to inner, so ends take them in reverse.
     rank = np.concatenate((np.arange(len(picked)) + len(picked), np.arange(len(picked))[::-1]))

@@ -102,7 +102,7 @@ def _event_steps(trace: Trace, launch: Int64, causes: Causality, step_of_row: In
     step_of_call = _causal_step(calls, causes, step_of_row)
     if (step_of_call < 0).any():
         step_of_call = _by_group(trace, calls, step_of_call, step_of_row)
-    missing = step_of_call < 0
+    missing = (step_of_call < 0) & ~_begun_before(trace, calls, causes, step_of_call)
     step_of_call[missing] = _by_time(host.start[calls[missing]], start, end)
     step = np.full(len(events), -1, np.int32)
     step[known] = step_of_call[inverse]
@@ -133,6 +133,18 @@ def _causal_step(calls: Int64, causes: Causality, step_of_row: Int32) -> Int32:
         caused = consumer[row]
         at[open_rows] = np.where(caused >= 0, causes.producer[caused], -1)
     return found
+
+
+def _begun_before(trace: Trace, calls: Int64, causes: Causality, step_of_call: Int32) -> BoolArray:
+    """Launches whose cause lies before the recording: they consume what no recorded event produced,
+    on a thread whose other launches do follow from recorded ones.
+    """
+    host = trace.host_events
+    consumer = nearest_with(host.consumer_type >= 0, causes.parent)[causes.caller[calls]]
+    orphan = (consumer >= 0) & (causes.producer[np.maximum(consumer, 0)] < 0)
+    thread = host.thread[causes.caller[calls]]
+    linked = distinct(thread[step_of_call >= 0])
+    return np.asarray(orphan & (step_of_call < 0) & np.isin(thread, linked))
 
 
 def _by_group(trace: Trace, calls: Int64, step: Int32, step_of_row: Int32) -> Int32:

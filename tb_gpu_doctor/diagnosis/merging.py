@@ -50,10 +50,15 @@ class Merge:
 
 
 def explains_slow_steps(context: Context, root: Finding, outliers: Finding) -> bool:
-    """The part of the slow steps that grew is the root's cause, and they hold at least half of its loss."""
+    """The part of the slow steps that grew is the root's cause.
+
+    Mending the root saves at least as much as evening out the steps, or the slow steps hold half of its loss.
+    """
     cause = CAUSE_OF[root.kind]
     if outliers.cause != cause.id:
         return False
+    if (root.saving_ps_per_step or 0.0) >= (outliers.saving_ps_per_step or 0.0):
+        return True
     inside = total = 0
     for profile in context.profiles:
         costs, found = profile.analysis.step_costs, find_outliers(profile, context.thresholds)
