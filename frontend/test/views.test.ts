@@ -5,7 +5,7 @@ import { lang } from "../src/i18n";
 import { accountingSentence, partsOf, presentCategories, seenCategories } from "../src/views/Accounting";
 import { groupEvidence } from "../src/views/evidence";
 import { gpuList } from "../src/views/gpu";
-import { filterRows, rowsInView, sortRows } from "../src/views/Kernels";
+import { filterRows, occupancySentence, rowsInView, sortRows } from "../src/views/Kernels";
 import { matchHost } from "../src/views/ProfilerLink";
 import { parseRichText } from "../src/views/RichText";
 import { filterSessions } from "../src/views/SessionPicker";
@@ -99,6 +99,23 @@ describe("the kernel table", () => {
     expect(names(filterRows(rows, "MATMUL dense", null))).toBe("c");
     expect(names(filterRows(rows, "", 1))).toBe("b");
     expect(names(filterRows(rows, "a", 1))).toBe("");
+  });
+
+  it("says the occupancy shortly", () => {
+    const sentence = (...values: (number | null)[]) =>
+      occupancySentence(
+        {
+          devices: values.map((occupancy, id) => ({ host: "a", id, name: null, occupancy, occupancy_coverage: null })),
+          rows: [],
+          truncated: false,
+          total_rows: 0,
+        },
+        false,
+      );
+    expect(sentence(0.37, 0.371)).toMatch(/: 37% on every GPU/);
+    expect(sentence(0.37, null)).toMatch(/: GPU 0 37%\.$/);
+    expect(sentence(0.2, 0.3, 0.4, 0.5, 0.6)).toMatch(/20% to 60%/);
+    expect(sentence(null)).toMatch(/unknown/);
   });
 
   it("puts only the rows in view into the page", () => {

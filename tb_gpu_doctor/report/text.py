@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
 from tb_gpu_doctor.analysis.vocabulary import CAUSE_IDS
-from tb_gpu_doctor.diagnosis.model import Diagnosis, Evidence, Finding, GpuNames, GpuReport
+from tb_gpu_doctor.diagnosis.model import Diagnosis, Evidence, Finding, GpuNames, GpuRef, GpuReport, KernelReport
 from tb_gpu_doctor.report.words import say
 from tb_gpu_doctor.texts import pick_language, text
-from tb_gpu_doctor.texts.numbers import clean, duration, gpu_names, listing, number, percent
+from tb_gpu_doctor.texts.numbers import NBSP, clean, duration, gpu_names, listing, number, percent
 
 _STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "bold cyan", "ok": "bold green"}
 _STYLES["cannot_tell"] = "bold magenta"
@@ -29,9 +31,14 @@ _PARTS = (
     ("idle", "░", "red"),
 )
 _BAR_WIDTH = 32
+_LEAST_BAR_WIDTH = 16
+# What usually stands beside a bar: the GPU, four parts and the largest cause.
+_BESIDE_BAR = 80
 _MAX_GPUS = 32
 _MAX_KERNELS = 5
 _MAX_EVIDENCE = 3
+# Two GPUs show the same moment when they share this much of it.
+_ALIKE = 0.9
 # Time spent in something is not time lost to it; and of a GPU without work the title says it all.
 _TIME_IN = frozenset({"low_occupancy"})
 _COSTLESS = frozenset({"idle_gpus"})
@@ -62,7 +69,7 @@ class _Writer:
         yield from self.wrapped(_verdict(diagnosis, lang), "", "  ")
         if any(gpu.wall for gpu in diagnosis.gpus):
             yield Text()
-            yield from _bars(diagnosis, lang)
+            yield from self.bars(diagnosis)
         if diagnosis.findings:
             yield Text()
             yield _title("report.sections.findings", lang)
@@ -72,7 +79,7 @@ class _Writer:
             yield from self.finding(diagnosis, finding, index)
         if diagnosis.kernels:
             yield Text()
-            yield from _kernels(diagnosis, lang)
+            yield from self.kernels(diagnosis)
         unknown = [say(phrase, lang) for phrase in (*diagnosis.reasons, *diagnosis.warnings)]
         if unknown:
             yield Text()
@@ -83,7 +90,7 @@ class _Writer:
     def wrapped(self, body: Text, first: str = "", rest: str = "") -> Iterator[Text]:
         """``body`` broken between words, the lines led by ``first`` and ``rest``."""
         width = max(20, self.console.width - len(rest))
-        for number_, line in enumerate(body.wrap(self.console, width)):
+        for number_, line in enumerate(_broken(body, width)):
             line.rstrip()
             yield Text(rest if number_ else first).append_text(line)
 
@@ -95,13 +102,17 @@ class _Writer:
         title.append(text(f"report.severities.{finding.severity}", lang), style=_STYLES[finding.severity])
         title.append(f"  {say(finding.title, lang)}", style="bold")
         yield from self.wrapped(title, f"{index}.".ljust(3), indent)
-        explanation = " ".join(say(phrase, lang) for phrase in finding.explanation)
-        yield from self.wrapped(Text(explanation), indent, indent)
         cost = _cost(finding, lang)
         if cost:
             yield from self.wrapped(Text(cost, style="bold"), indent, indent)
-        for item in finding.evidence[:_MAX_EVIDENCE]:
-            yield from self.wrapped(Text(_place(diagnosis, item, lang), style="dim"), indent + "· ", indent + "  ")
+        # The first sentence says what is wrong; what follows are the facts behind it.
+        for position, phrase in enumerate(finding.explanation):
+            bullet = "- " if position else ""
+            yield from self.wrapped(Text(say(phrase, lang)), indent + bullet, indent + " " * len(bullet))
+        if finding.evidence:
+            yield Text(indent + text("report.where", lang))
+        for group in _moments(finding.evidence)[:_MAX_EVIDENCE]:
+            yield from self.wrapped(Text(_place(diagnosis, group, lang), style="dim"), indent + "· ", indent + "  ")
         if finding.advice:
             yield Text(indent + text("report.what_to_do", lang))
         for number_, phrase in enumerate(finding.advice, 1):
@@ -109,6 +120,74 @@ class _Writer:
             yield from self.wrapped(Text(words), f"{indent}{number_}) ", indent + "   ")
             for line in code:
                 yield Text(f"{indent}     ").append(line, style="green") if line else Text()
+
+    def bars(self, diagnosis: Diagnosis) -> Iterator[Text]:
+        """A bar for each GPU with its numbers beside it; on a narrow terminal these go on below."""
+        lang = self.lang
+        yield _title("report.sections.time", lang)
+        gpus = [gpu for gpu in diagnosis.gpus if gpu.wall]
+        show_host = len(diagnosis.hosts) > 1
+        labels = [gpu_names(GpuNames((gpu.gpu,), 0, show_host), lang) for gpu in gpus]
+        width = max(len(label) for label in labels)
+        cells = min(_BAR_WIDTH, max(_LEAST_BAR_WIDTH, self.console.width - _BESIDE_BAR))
+        rest = " " * (width + cells + 6)
+        for gpu, label in zip(gpus[:_MAX_GPUS], labels, strict=False):
+            lead = Text(f"  {label.ljust(width)}  ").append_text(_bar(gpu, cells)).append("  ")
+            for index, line in enumerate(self.wrapped(_shares(gpu, lang), "", rest)):
+                yield lead.append_text(line) if not index else line
+        if len(gpus) > _MAX_GPUS:
+            yield Text("  " + text("report.more_gpus", lang, count=len(gpus) - _MAX_GPUS), style="dim")
+        legend = Text("  ")
+        for part, symbol, style in _PARTS:
+            legend.append(symbol, style=style)
+            legend.append(f" {text(f'report.parts.{part}', lang)}   ", style="dim")
+        legend.rstrip()
+        yield legend
+
+    def kernels(self, diagnosis: Diagnosis) -> Iterator[Text]:
+        """The kernels that took longest, all GPUs together; names in lines of their own where they need the room."""
+        lang, width = self.lang, self.console.width
+        yield _title("report.sections.kernels", lang)
+        shown = diagnosis.kernels[:_MAX_KERNELS]
+        facts = [_kernel_facts(kernel, lang) for kernel in shown]
+        longest = max(len(line.plain) for line in facts)
+        names = [clean(kernel.name, max(40, width - 13)) for kernel in shown]
+        one_line = max(map(cell_len, names)) + longest + 2 <= width
+        for line, name in zip(facts, names, strict=True):
+            if one_line:
+                line.pad_right(longest + 2 - len(line.plain))
+                yield line.append(name)
+            else:
+                yield line
+                yield Text(" " * 13 + name)
+
+
+def _kernel_facts(kernel: KernelReport, lang: str) -> Text:
+    line = Text(f"  {duration(kernel.total, lang):>9}  ")
+    line.append(text("report.kernel_calls", lang, calls=kernel.calls))
+    if kernel.occupancy is not None:
+        line.append(" · " + text("report.kernel_occupancy", lang, occupancy=kernel.occupancy), style="dim")
+    if kernel.limiter is not None:
+        line.append(" (" + text(f"report.limiters.{kernel.limiter}", lang) + ")", style="dim")
+    return line
+
+
+def _broken(body: Text, width: int) -> Iterator[Text]:
+    """Lines of at most ``width`` cells, broken at spaces (never at no-break ones); longer words are cut."""
+    for paragraph in body.split("\n"):
+        cuts, used = [], len(paragraph.plain) - len(paragraph.plain.lstrip(" "))
+        for word in re.finditer("[^ ]+ *", paragraph.plain):
+            letters = word.group().rstrip(" ")
+            if used and used + cell_len(letters) > width:
+                cuts.append(word.start())
+                used = 0
+            for offset, letter in enumerate(letters, word.start()):
+                used += cell_len(letter)
+                if used > width:
+                    cuts.append(offset)
+                    used = cell_len(letter)
+            used += len(word.group()) - len(letters)
+        yield from paragraph.divide(cuts)
 
 
 def _title(key: str, lang: str) -> Text:
@@ -146,52 +225,41 @@ def _verdict(diagnosis: Diagnosis, lang: str) -> Text:
     return line
 
 
-def _bars(diagnosis: Diagnosis, lang: str) -> Iterator[Text]:
-    yield _title("report.sections.time", lang)
-    gpus = [gpu for gpu in diagnosis.gpus if gpu.wall]
-    show_host = len(diagnosis.hosts) > 1
-    labels = [gpu_names(GpuNames((gpu.gpu,), 0, show_host), lang) for gpu in gpus]
-    width = max(len(label) for label in labels)
-    for gpu, label in zip(gpus[:_MAX_GPUS], labels, strict=False):
-        yield _bar(gpu, label.ljust(width), lang)
-    if len(gpus) > _MAX_GPUS:
-        yield Text("  " + text("report.more_gpus", lang, count=len(gpus) - _MAX_GPUS), style="dim")
-    legend = Text("  ")
-    for part, symbol, style in _PARTS:
-        legend.append(symbol, style=style)
-        legend.append(f" {text(f'report.parts.{part}', lang)}   ", style="dim")
-    yield legend
-
-
-def _bar(gpu: GpuReport, label: str, lang: str) -> Text:
-    assert gpu.wall and gpu.idle_by_cause is not None
+def _bar(gpu: GpuReport, width: int) -> Text:
+    assert gpu.wall
+    line = Text()
     values = [getattr(gpu, part) for part, _, _ in _PARTS]
-    line = Text(f"  {label}  ")
-    for (_, symbol, style), cells in zip(_PARTS, _cells(values, gpu.wall), strict=True):
+    for (_, symbol, style), cells in zip(_PARTS, _cells(values, gpu.wall, width), strict=True):
         line.append(symbol * cells, style=style)
-    line.append("  ")
-    for (part, _, _), value in zip(_PARTS, values, strict=True):
+    return line
+
+
+def _shares(gpu: GpuReport, lang: str) -> Text:
+    """The parts of a GPU's window, and the causes of its idle time that matter, largest first."""
+    assert gpu.wall and gpu.idle_by_cause is not None
+    parts = []
+    for part, _, _ in _PARTS:
+        value = getattr(gpu, part)
         if value:
-            line.append(f"{text(f'report.parts.{part}', lang)} {percent(value / gpu.wall, lang)}  ")
-    # The causes that matter, largest first.
+            parts.append(f"{text(f'report.parts.{part}', lang)} {percent(value / gpu.wall, lang)}".replace(" ", NBSP))
+    line = Text("  ".join(parts))
     causes = sorted(zip(CAUSE_IDS, gpu.idle_by_cause, strict=True), key=lambda item: -item[1])
     shown = [
-        f"{text(f'report.causes.{cause}', lang)} {percent(value / gpu.wall, lang)}"
+        f"{text(f'report.causes.{cause}', lang)} {percent(value / gpu.wall, lang)}".replace(" ", NBSP)
         for cause, value in causes[:3]
         if value >= 0.005 * gpu.wall
     ]
     if shown:
-        line.append(f"({', '.join(shown)})", style="dim")
-    line.rstrip()
+        line.append(" ").append(f"({', '.join(shown)})", style="dim")
     return line
 
 
-def _cells(values: Sequence[int], whole: int) -> list[int]:
+def _cells(values: Sequence[int], whole: int, width: int = _BAR_WIDTH) -> list[int]:
     """Character cells per part: they fill the bar exactly, and nothing present disappears before the largest part."""
-    exact = [value * _BAR_WIDTH / whole for value in values]
+    exact = [value * width / whole for value in values]
     cells = [max(1, round(cell)) if value else 0 for cell, value in zip(exact, values, strict=True)]
-    while sum(cells) != _BAR_WIDTH:
-        change = 1 if sum(cells) < _BAR_WIDTH else -1
+    while sum(cells) != width:
+        change = 1 if sum(cells) < width else -1
         cells[max(range(len(cells)), key=cells.__getitem__)] += change
     return cells
 
@@ -206,19 +274,64 @@ def _cost(finding: Finding, lang: str) -> str:
     return " · ".join(parts)
 
 
-def _place(diagnosis: Diagnosis, item: Evidence, lang: str) -> str:
+@dataclass(frozen=True)
+class _Moment:
+    """Evidence of one moment: what several GPUs of a host show at the same time is said once."""
+
+    first: Evidence
+    gpus: tuple[int, ...]
+    start: int
+    end: int
+    one_thread: bool
+
+
+def _moments(evidence: Sequence[Evidence]) -> list[_Moment]:
+    """Evidence in its own order, alike of several GPUs taken together."""
+    moments: list[_Moment] = []
+    for item in evidence:
+        for index, moment in enumerate(moments):
+            if _same_moment(moment, item):
+                assert item.gpu is not None
+                moments[index] = _Moment(
+                    moment.first,
+                    (*moment.gpus, item.gpu),
+                    min(moment.start, item.start),
+                    max(moment.end, item.end),
+                    moment.one_thread and moment.first.thread == item.thread,
+                )
+                break
+        else:
+            gpus = () if item.gpu is None else (item.gpu,)
+            moments.append(_Moment(item, gpus, item.start, item.end, True))
+    return moments
+
+
+def _same_moment(moment: _Moment, item: Evidence) -> bool:
+    first = moment.first
+    if item.gpu is None or not moment.gpus or item.gpu in moment.gpus:
+        return False
+    if (first.host, first.step, first.what) != (item.host, item.step, item.what):
+        return False
+    shared = min(moment.end, item.end) - max(moment.start, item.start)
+    return shared >= _ALIKE * (max(moment.end, item.end) - min(moment.start, item.start))
+
+
+def _place(diagnosis: Diagnosis, moment: _Moment, lang: str) -> str:
     """Where to look: the time is the one that the trace viewer shows."""
+    item = moment.first
     where = []
     if len(diagnosis.hosts) > 1:
         where.append(clean(item.host, 80))
-    if item.gpu is not None:
-        where.append(f"GPU {item.gpu}")
+    if moment.gpus:
+        refs = tuple(GpuRef(item.host, gpu) for gpu in sorted(moment.gpus))
+        # No "all GPUs" here: with several hosts it would be all of this one.
+        where.append(gpu_names(GpuNames(refs, 0, False), lang))
     if item.step is not None:
         where.append(text("report.step", lang, number=item.step))
-    start, end = number(item.start / 1e9, lang, 3), number(item.end / 1e9, lang, 3)
-    where.append(f"{start}–{end} ms ({duration(item.end - item.start, lang)})")
+    start, end = number(moment.start / 1e9, lang, 3), number(moment.end / 1e9, lang, 3)
+    where.append(f"{start}–{end} ms ({duration(moment.end - moment.start, lang)})")
     what = clean(item.what, 100) if isinstance(item.what, str) else say(item.what, lang)
-    if item.thread:
+    if item.thread and moment.one_thread:
         what += f" [{clean(item.thread, 60)}]"
     return f"{' · '.join(where)}: {what}"
 
@@ -229,16 +342,3 @@ def _words_and_code(sentence: str) -> tuple[str, list[str]]:
     if match is None:
         return sentence, []
     return (sentence[: match.start()] + " " + sentence[match.end() :]).strip(), match.group(1).splitlines()
-
-
-def _kernels(diagnosis: Diagnosis, lang: str) -> Iterator[Text]:
-    yield _title("report.sections.kernels", lang)
-    for kernel in diagnosis.kernels[:_MAX_KERNELS]:
-        line = Text(f"  {duration(kernel.total, lang):>9}  ")
-        line.append(text("report.kernel_calls", lang, calls=kernel.calls))
-        if kernel.occupancy is not None:
-            line.append("  " + text("report.kernel_occupancy", lang, occupancy=kernel.occupancy), style="dim")
-        if kernel.limiter is not None:
-            line.append(" (" + text(f"report.limiters.{kernel.limiter}", lang) + ")", style="dim")
-        line.append(f"  {clean(kernel.name, 90)}")
-        yield line

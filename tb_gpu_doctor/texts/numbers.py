@@ -92,7 +92,7 @@ def listing(items: Sequence[str], lang: str = DEFAULT_LANGUAGE) -> str:
 
 
 def gpu_names(gpus: Any, lang: str = DEFAULT_LANGUAGE) -> str:
-    """GPUs in words: ``GPU 2``, ``GPUs 0, 1 and 3``, ``all 8 GPUs``, ``worker1: GPU 0``.
+    """GPUs in words: ``GPU 2``, ``GPUs 0, 1 and 4-7``, ``all 8 GPUs``, ``worker1: GPU 0``.
 
     ``gpus`` has ``refs`` (objects with ``host`` and ``id``), ``total`` (how many the
     profile has) and ``show_host``.
@@ -102,14 +102,28 @@ def gpu_names(gpus: Any, lang: str = DEFAULT_LANGUAGE) -> str:
         return _BOTH_GPUS[lang]
     if len(refs) == gpus.total and len(refs) > 1:
         return _ALL_GPUS[lang].format(number(len(refs), lang))
-    by_host: dict[str, list[str]] = {}
+    by_host: dict[str, list[int]] = {}
     for ref in refs:
-        by_host.setdefault(ref.host, []).append(str(ref.id))
+        by_host.setdefault(ref.host, []).append(ref.id)
     parts = []
     for host, ids in by_host.items():
-        words = _GPU[lang][len(ids) > 1].format(listing(ids, lang))
+        words = _GPU[lang][len(ids) > 1].format(listing(_ranges(ids), lang))
         parts.append(f"{clean(host, MAX_NAME)}: {words}" if gpus.show_host else words)
     return "; ".join(parts)
+
+
+def _ranges(ids: Sequence[int]) -> list[str]:
+    """Three and more in a row as one range: ``["0", "2-5"]`` (with an en dash)."""
+    rows: list[list[int]] = []
+    for number_ in sorted(set(ids)):
+        if rows and number_ == rows[-1][-1] + 1:
+            rows[-1].append(number_)
+        else:
+            rows.append([number_])
+    parts: list[str] = []
+    for row in rows:
+        parts.extend([f"{row[0]}–{row[-1]}"] if len(row) > 2 else map(str, row))
+    return parts
 
 
 class LocaleFormatter(string.Formatter):

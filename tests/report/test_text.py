@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
 import unicodedata
 
@@ -10,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from rich.text import Text
 
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
-from tb_gpu_doctor.diagnosis.model import Diagnosis
-from tb_gpu_doctor.report.text import _BAR_WIDTH, _cells, print_report
+from tb_gpu_doctor.diagnosis.model import Diagnosis, Evidence
+from tb_gpu_doctor.report.text import _BAR_WIDTH, _broken, _cells, _moments, print_report
 from tb_gpu_doctor.report.words import error_sentence, note_sentence
 from tb_gpu_doctor.traces.errors import Note, TraceError
 from tests.diagnosis.build import kernel, profile
@@ -52,6 +54,35 @@ def test_every_situation_can_be_printed(name: str, framework: str, lang: str) ->
 def test_wrapping_keeps_the_width_for_words() -> None:
     for line in printed(report("input"), width=60).splitlines():
         assert len(line) <= 60 or "█" in line or line.startswith("        ") or "·" in line
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+def test_bars_and_their_numbers_stay_inside_the_terminal(width: int) -> None:
+    for line in printed(report("input"), width=width).splitlines():
+        if "█" in line:
+            assert len(line) <= width
+
+
+@given(st.text(alphabet="ab \N{NO-BREAK SPACE}漢", max_size=60), st.integers(4, 30))
+def test_lines_break_at_spaces_only_and_lose_nothing(words: str, width: int) -> None:
+    lines = list(_broken(Text(words), width))
+    assert "".join(line.plain for line in lines) == words
+    for line in lines:
+        assert Text(line.plain.rstrip(" ")).cell_len <= width
+    for line, following in itertools.pairwise(lines):
+        whole = line.plain[-1:] == " " or Text(line.plain + following.plain.split(" ")[0]).cell_len > width
+        assert whole, "a line ends at a space, or in a word that is too long for it"
+
+
+def test_what_several_gpus_show_at_one_time_is_said_once() -> None:
+    def seen(gpu: int | None, start: int, end: int, thread: str = "t", host: str = "a") -> Evidence:
+        return Evidence(host, gpu, start, end, thread, 3, "waited")
+
+    [pair, later] = _moments([seen(1, 1000, 2000), seen(0, 1010, 2020, "u"), seen(0, 5000, 6000)])
+    assert (pair.gpus, pair.start, pair.end, pair.one_thread) == ((1, 0), 1000, 2020, False)
+    assert (later.gpus, later.start, later.end, later.one_thread) == ((0,), 5000, 6000, True)
+    for other in (seen(0, 1000, 2000), seen(None, 1000, 2000), seen(1, 1000, 2000, host="b"), seen(1, 1300, 2300)):
+        assert len(_moments([seen(0, 1000, 2000), other])) == 2
 
 
 def test_colour_only_where_asked() -> None:

@@ -83,7 +83,7 @@ def test_size_and_listing() -> None:
 @pytest.mark.parametrize(
     ("ids", "total", "english", "spanish"),
     [([2], 4, "GPU 2", "GPU 2"), ([0, 1, 3], 8, "GPUs 0, 1 and 3", "GPU 0, 1 y 3"),
-     ([0, 1], 2, "both GPUs", "las dos GPU"),
+     ([0, 1], 2, "both GPUs", "las dos GPU"), ([5, 7, 4, 6, 0, 2], 8, "GPUs 0, 2 and 4–7", "GPU 0, 2 y 4–7"),
      (list(range(8)), 8, "all 8 GPUs", "las 8 GPU"), ([0], 1, "GPU 0", "GPU 0")],
 )  # fmt: skip
 def test_gpus(ids: list[int], total: int, english: str, spanish: str) -> None:

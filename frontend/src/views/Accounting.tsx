@@ -80,6 +80,12 @@ const idleOf = (device: DeviceResult): Part | undefined =>
     ? { category: "idle", ms: device.idle_ms, share: device.idle_ms / device.wall_ms }
     : undefined;
 
+/** A cause without the word that says that it is one of idle time. */
+const shortName = (category: string): string => {
+  const name = tId("category", category).replace(`${t("category_idle")}: `, "");
+  return name.charAt(0).toLowerCase() + name.slice(1);
+};
+
 const FEW = 16;
 
 function Bar({ device, hosts }: { device: DeviceResult; hosts: boolean }) {
@@ -183,7 +189,7 @@ export function Accounting({ result }: { result: Diagnosis }) {
   const shown = all ? devices : devices.slice(0, FEW);
   const categories = presentCategories(devices);
   const { seen, tiny } = seenCategories(devices);
-  const note = tiny.length ? t("accounting_tiny", { list: tiny.map((id) => tId("category", id)).join(", ") }) : "";
+  const note = tiny.length ? t("accounting_tiny", { list: tiny.map(shortName).join(", ") }) : "";
   return (
     <>
       <div class="bars">

@@ -221,17 +221,18 @@ function Filters({ answer, hosts }: { answer: KernelsAnswer; hosts: boolean }) {
   );
 }
 
-/** Time-weighted occupancy of each GPU, in words. */
-function OccupancyLine({ answer, hosts }: { answer: KernelsAnswer; hosts: boolean }) {
-  const known = answer.devices.filter((device) => device.occupancy !== null);
-  if (!known.length) return <p class="sentence">{t("occupancy_unknown")}</p>;
-  const shown = known.slice(0, 8).map((device) => `${gpuName(device, hosts)} ${formatPercent(device.occupancy)}`);
-  return (
-    <p class="sentence">
-      {t("occupancy_line", { list: shown.join(", ") })}
-      {known.length > shown.length ? ` ${t("and_more", { n: formatInt(known.length - shown.length) })}` : ""}
-    </p>
-  );
+const FEW_GPUS = 4;
+
+/** Time-weighted occupancy of each GPU, in words; of many GPUs, from the lowest to the highest. */
+export function occupancySentence({ devices }: KernelsAnswer, hosts: boolean): string {
+  const known = devices.filter((device) => device.occupancy !== null);
+  if (!known.length) return t("occupancy_unknown");
+  const values = known.map((device) => device.occupancy as number);
+  const [low, high] = [formatPercent(Math.min(...values)), formatPercent(Math.max(...values))];
+  if (known.length === devices.length && known.length > 1 && low === high) return t("occupancy_same", { value: low });
+  if (known.length > FEW_GPUS) return t("occupancy_range", { low, high });
+  const list = known.map((device) => `${gpuName(device, hosts)} ${formatPercent(device.occupancy)}`);
+  return t("occupancy_line", { list: list.join(", ") });
 }
 
 /** Every kernel, sortable and filterable; only the rows in view are in the page. */
@@ -246,7 +247,7 @@ export function Kernels({ answer }: { answer: KernelsAnswer }) {
   const [first, last] = rowsInView(top, VIEW_HEIGHT, rows.length);
   return (
     <>
-      <OccupancyLine answer={answer} hosts={hosts} />
+      <p class="sentence">{occupancySentence(answer, hosts)}</p>
       <Filters answer={answer} hosts={hosts} />
       <section
         class="table-scroll kernels"
