@@ -6,6 +6,7 @@ ahead the host was, and where in the step it fell behind.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -98,7 +99,9 @@ def _pace(loss: IdleLoss) -> Iterator[Phrase]:
     if periods and mean > 0 and float(np.median(periods)) > mean:
         period = float(np.median(periods))
         call = float(np.median([queue.call for queue in queues]))
-        facts = {"period": period, "call": min(call, period), "kernel": mean, "factor": period / mean}
+        # Rounded up to what is shown: "1.0 times as much" would be no advice.
+        factor = math.ceil(period / mean * 10) / 10
+        facts = {"period": period, "call": min(call, period), "kernel": mean, "factor": factor}
         yield Phrase(f"findings.{KIND}.pace", facts)
     short = sum(queue.short_kernels for queue in queues)
     if short:
