@@ -212,7 +212,8 @@ describe("the GPUs of a finding", () => {
     expect(gpuList(gpus(2), 8, false)).toBe("GPU 2");
     expect(gpuList(gpus(0, 1), 8, false)).toBe("GPUs 0 and 1");
     expect(gpuList(gpus(7, 0, 2, 3, 4), 8, false)).toBe("GPUs 0, 2–4 and 7");
-    expect(gpuList(gpus(0, 1), 2, false)).toBe("All 2 GPUs");
+    expect(gpuList(gpus(0, 1), 2, false)).toBe("Both GPUs");
+    expect(gpuList(gpus(0, 1, 2), 3, false)).toBe("All 3 GPUs");
     const hosts = ["a", "b", "c", "d", "e"].map((host) => ({ host, id: 0 }));
     expect(gpuList(hosts, 8, true)).toBe("a · GPU 0; b · GPU 0; c · GPU 0; d · GPU 0 and 1 more");
   });

@@ -51,6 +51,7 @@ export const en = {
 
   gpu: "GPU",
   gpu_n: "GPU {id}",
+  gpus_both: "Both GPUs",
   gpus_n: "GPUs {ids}",
   gpus_all: "All {n} GPUs",
   gpus_every: "All",
@@ -93,7 +94,7 @@ export const en = {
   category_idle: "Idle",
   category_input: "Idle: waiting for input",
   category_launch: "Idle: launching kernels",
-  category_sync: "Idle: the host had waited",
+  category_sync: "Idle: host waited for the GPU",
   category_compile: "Idle: compiling",
   category_checkpoint: "Idle: saving",
   category_host_other: "Idle: other host work",

@@ -54,6 +54,7 @@ export const es: Record<keyof typeof en, string> = {
 
   gpu: "GPU",
   gpu_n: "GPU {id}",
+  gpus_both: "Las dos GPU",
   gpus_n: "GPU {ids}",
   gpus_all: "Las {n} GPU",
   gpus_every: "Todas",
@@ -96,7 +97,7 @@ export const es: Record<keyof typeof en, string> = {
   category_idle: "Inactiva",
   category_input: "Inactiva: espera datos de entrada",
   category_launch: "Inactiva: espera lanzamientos",
-  category_sync: "Inactiva: el host la había esperado",
+  category_sync: "Inactiva: el host la esperaba",
   category_compile: "Inactiva: compilación",
   category_checkpoint: "Inactiva: guardado",
   category_host_other: "Inactiva: otro trabajo del host",

@@ -142,7 +142,7 @@ function Table({
             </th>
             {columns.map((category) => (
               <th scope="col" key={category} class="number" title={tId("category_hint", category)}>
-                {tId("category", category)}
+                {causes.includes(category) ? shortName(category) : tId("category", category)}
               </th>
             ))}
             {waits ? (

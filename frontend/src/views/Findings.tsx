@@ -7,6 +7,7 @@ import { openPage } from "./DocDialog";
 import { type EvidenceGroup, groupEvidence } from "./evidence";
 import { gpuList, manyHosts } from "./gpu";
 import { Icon } from "./Icon";
+import { COSTLESS } from "./kinds";
 import { ProfilerLink, ProfilerNote } from "./ProfilerLink";
 import { RichText } from "./RichText";
 
@@ -65,9 +66,8 @@ function EvidenceList({ finding, hosts, total }: { finding: Finding; hosts: bool
   );
 }
 
-// Time spent in something is not time lost to it; and of a GPU without work the title says it all.
+// Time spent in something is not time lost to it.
 const TIME_IN = new Set(["low_occupancy"]);
-const COSTLESS = new Set(["idle_gpus"]);
 
 function Cost({ finding }: { finding: Finding }) {
   const { kind, saving_ms_per_step: saving, share } = finding;

@@ -2,6 +2,7 @@ import type { Diagnosis } from "../api/types";
 import { cleanText, formatMeasured, formatPercent } from "../format";
 import { plural, t } from "../i18n";
 import { Icon } from "./Icon";
+import { ABOUT_PROFILE, COSTLESS } from "./kinds";
 
 /** Mean share of the window in which the GPUs computed; null when unknown. */
 export function meanCompute(result: Diagnosis): number | null {
@@ -10,15 +11,6 @@ export function meanCompute(result: Diagnosis): number | null {
   );
   return shares.length ? shares.reduce((sum, share) => sum + share, 0) / shares.length : null;
 }
-
-const ABOUT_PROFILE = new Set([
-  "no_gpu_plane",
-  "empty_gpu_plane",
-  "dropped_events",
-  "no_steps",
-  "short_profile",
-  "serialized_kernels",
-]);
 
 /** Why nothing can be said (the first note does), and where to read what to do about it. */
 function cannotTell({ profile, findings }: Diagnosis): string {
@@ -40,7 +32,7 @@ export function verdictSentence(result: Diagnosis): string {
   const cost =
     worst.saving_ms_per_step !== null
       ? t("verdict_cost_step", { cost: formatMeasured(worst.saving_ms_per_step) })
-      : worst.share !== null && !worst.title.includes("%")
+      : worst.share !== null && !COSTLESS.has(worst.kind) && !worst.title.includes("%")
         ? t("verdict_cost_share", { share: formatPercent(worst.share) })
         : "";
   const counts = [

@@ -14,7 +14,7 @@ const MOST_HOSTS = 4;
 
 /** GPUs of a finding in one line: all 8 GPUs; GPUs 0, 2 and 4–7; by host where there are several. */
 export function gpuList(gpus: readonly GpuRef[], total: number, withHost: boolean): string {
-  if (total > 1 && gpus.length === total) return t("gpus_all", { n: formatInt(total) });
+  if (total > 1 && gpus.length === total) return total === 2 ? t("gpus_both") : t("gpus_all", { n: formatInt(total) });
   const byHost = new Map<string, number[]>();
   for (const { host, id } of gpus) byHost.set(host, [...(byHost.get(host) ?? []), id]);
   const named = [...byHost].slice(0, MOST_HOSTS);
