@@ -22,7 +22,7 @@ IMAGES = REPOSITORY / "docs" / "images"
 # file name, demo run, colour scheme, height of the window in pixels, the element shown (None: the window)
 PICTURES = (
     ("tab.png", "input_bound", "light", 1180, None),
-    ("tab_dark.png", "slow_gpu", "dark", 1420, None),
+    ("tab_dark.png", "input_bound", "dark", 1180, None),
     ("timeline.png", "slow_gpu", "light", 1420, "section:has([role=application])"),
 )
 

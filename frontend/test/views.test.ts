@@ -181,16 +181,14 @@ describe("the verdict", () => {
       verdictSentence(
         result({ verdict: "critical", devices: [], findings: [finding({ saving_ms_per_step: null, title })] }),
       );
-    expect(sentence("GPU 1 rests")).toBe("1 critical problem. The largest: GPU 1 rests (25% of the window).");
-    expect(sentence("GPU 1 rests 25% of the time")).toBe(
-      "1 critical problem. The largest: GPU 1 rests 25% of the time.",
-    );
+    expect(sentence("GPU 1 rests")).toBe("1 critical problem: GPU 1 rests (25% of the window).");
+    expect(sentence("GPU 1 rests 25% of the time")).toBe("1 critical problem: GPU 1 rests 25% of the time.");
   });
 
   it("does without what is unknown", () => {
     const unknown = finding({ saving_ms_per_step: null, share: null });
     expect(verdictSentence(result({ verdict: "critical", findings: [unknown], devices: [] }))).toBe(
-      "1 critical problem. The largest: The GPUs wait.",
+      "1 critical problem: The GPUs wait.",
     );
   });
 

@@ -63,6 +63,7 @@ export const en = {
   verdict_ok_text: "No problem was found.",
   verdict_cannot_tell_text: "The profile lacks what a diagnosis needs.",
   verdict_cannot_tell_findings: "The findings below say what is missing and how to record it.",
+  verdict_single_text: "{counts}: {worst}",
   verdict_problem_text: "{counts}. The largest: {worst}",
   verdict_cost_step: " ({cost} per step)",
   verdict_cost_share: " ({share} of the window)",
@@ -76,7 +77,7 @@ export const en = {
 
   accounting_title: "Where the time went",
   accounting_lead:
-    "Each GPU's window by what filled it. Communication and copies count only where nothing computed meanwhile; idle time has the colour of its cause.",
+    "Each GPU's window by what filled it. Communication and copies count only where nothing computed meanwhile.",
   accounting_none: "No GPU was active in the window.",
   accounting_idle_gpu: "did nothing in this profile",
   accounting_compute: "On average the GPUs computed {share} of the window.",

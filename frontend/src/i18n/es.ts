@@ -66,6 +66,7 @@ export const es: Record<keyof typeof en, string> = {
   verdict_ok_text: "No se encontró ningún problema.",
   verdict_cannot_tell_text: "Al perfil le falta lo que un diagnóstico necesita.",
   verdict_cannot_tell_findings: "Los hallazgos de abajo dicen qué falta y cómo grabarlo.",
+  verdict_single_text: "{counts}: {worst}",
   verdict_problem_text: "{counts}. Lo más grave: {worst}",
   verdict_cost_step: " ({cost} por paso)",
   verdict_cost_share: " ({share} de la ventana)",
@@ -79,7 +80,7 @@ export const es: Record<keyof typeof en, string> = {
 
   accounting_title: "En qué se fue el tiempo",
   accounting_lead:
-    "La ventana de cada GPU según lo que la llenó. La comunicación y las copias solo cuentan donde nada calculaba mientras tanto; el tiempo inactivo tiene el color de su causa.",
+    "La ventana de cada GPU según lo que la llenó. La comunicación y las copias solo cuentan donde nada calculaba mientras tanto.",
   accounting_none: "Ninguna GPU estuvo activa en la ventana.",
   accounting_idle_gpu: "no hizo nada en este perfil",
   accounting_compute: "De media, las GPU calcularon durante el {share} de la ventana.",

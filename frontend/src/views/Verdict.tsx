@@ -39,7 +39,8 @@ export function verdictSentence(result: Diagnosis): string {
     critical ? plural("count_critical", critical) : "",
     warnings ? plural("count_warning", warnings) : "",
   ].filter(Boolean);
-  return `${t("verdict_problem_text", { counts: counts.join(t("and")), worst: worst.title })}${cost}.${computing}`;
+  const key = critical + warnings === 1 ? "verdict_single_text" : "verdict_problem_text";
+  return `${t(key, { counts: counts.join(t("and")), worst: worst.title })}${cost}.${computing}`;
 }
 
 export function Verdict({ result }: { result: Diagnosis }) {
