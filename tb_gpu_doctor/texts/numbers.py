@@ -6,6 +6,7 @@ import math
 import string
 import unicodedata
 from collections.abc import Mapping, Sequence, Sized
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 from tb_gpu_doctor.texts import DEFAULT_LANGUAGE
@@ -13,6 +14,8 @@ from tb_gpu_doctor.texts import DEFAULT_LANGUAGE
 NBSP = "\N{NO-BREAK SPACE}"
 MAX_NAME = 160
 MAX_SENTENCE = 2_000
+# Enough for any float: quantize() fails where the result has more digits than the context.
+_PRECISE = Context(prec=400)
 _SEPARATORS: dict[str, tuple[str, str]] = {"en": (",", "."), "es": (".", ",")}
 _AND: dict[str, str] = {"en": "and", "es": "y"}
 _ALL_GPUS: dict[str, str] = {"en": "all {} GPUs", "es": "las {} GPU"}
@@ -44,7 +47,9 @@ def number(value: float, lang: str = DEFAULT_LANGUAGE, decimals: int = 0) -> str
     if not math.isfinite(value):
         return _UNKNOWN[lang]
     thousands, point = _SEPARATORS[lang]
-    plain = f"{value:,.{decimals}f}"
+    # A half is rounded up, as the tab does: 12.5 % is 13 % in both.
+    rounded = Decimal(value).quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP, _PRECISE)
+    plain = f"{rounded:,.{decimals}f}"
     return plain.translate({ord(","): thousands, ord("."): point})
 
 

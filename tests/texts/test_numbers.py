@@ -80,6 +80,16 @@ def test_size_and_listing() -> None:
     assert listing([], "es") == ""
 
 
+def test_halves_are_rounded_up_as_in_the_tab() -> None:
+    assert [percent(0.125, "en"), percent(0.135, "en"), number(0.5), number(1e300)[:5]] == ["13%", "14%", "1", "1,000"]
+
+
+@given(st.floats(-1e15, 1e15), st.integers(0, 4))
+def test_numbers_are_the_nearest_ones(value: float, decimals: int) -> None:
+    shown = float(number(value, "en", decimals).replace(",", ""))
+    assert abs(shown - value) <= 0.5 * 10**-decimals * (1 + 1e-9) + abs(value) * 1e-15
+
+
 @pytest.mark.parametrize(
     ("ids", "total", "english", "spanish"),
     [([2], 4, "GPU 2", "GPU 2"), ([0, 1, 3], 8, "GPUs 0, 1 and 3", "GPU 0, 1 y 3"),
