@@ -5,7 +5,7 @@ import { lang } from "../src/i18n";
 import { accountingSentence, partsOf, presentCategories, seenCategories } from "../src/views/Accounting";
 import { groupEvidence } from "../src/views/evidence";
 import { gpuList } from "../src/views/gpu";
-import { filterRows, occupancySentence, rowsInView, sortRows } from "../src/views/Kernels";
+import { filterRows, nameLength, occupancySentence, rowsInView, sortRows } from "../src/views/Kernels";
 import { matchHost } from "../src/views/ProfilerLink";
 import { parseRichText } from "../src/views/RichText";
 import { filterSessions } from "../src/views/SessionPicker";
@@ -116,6 +116,10 @@ describe("the kernel table", () => {
     expect(sentence(0.37, null)).toMatch(/: GPU 0 37%\.$/);
     expect(sentence(0.2, 0.3, 0.4, 0.5, 0.6)).toMatch(/20% to 60%/);
     expect(sentence(null)).toMatch(/unknown/);
+  });
+
+  it("gives names the room that there is", () => {
+    expect([0, 300, 1190, 2500, 9000].map(nameLength)).toEqual([32, 32, 41, 160, 160]);
   });
 
   it("puts only the rows in view into the page", () => {

@@ -14,6 +14,7 @@ import {
 import { type MessageKey, plural, t, tId } from "../i18n";
 import { kernelDevice, kernelFilter, kernelSort, kernels } from "../state/store";
 import { gpuName, manyHosts } from "./gpu";
+import { useSize } from "./useSize";
 
 type SortKey =
   | "name"
@@ -96,6 +97,14 @@ const ROW_HEIGHT = 32;
 const MARGIN_ROWS = 12;
 const VIEW_HEIGHT = 480;
 
+// What the other columns need, and what a letter of a name takes, in pixels.
+const OTHER_COLUMNS = 890;
+const LETTER = 7.3;
+
+/** Letters of a kernel's name for which a table of this width has room. */
+export const nameLength = (width: number): number =>
+  Math.min(160, Math.max(32, Math.floor((width - OTHER_COLUMNS) / LETTER)));
+
 /** Which rows of a scrolled list to put into the page: [first, last). */
 export function rowsInView(scrollTop: number, height: number, count: number): [number, number] {
   const first = Math.max(0, Math.floor(scrollTop / ROW_HEIGHT) - MARGIN_ROWS);
@@ -149,7 +158,15 @@ function Occupancy({ row }: { row: KernelRow }) {
 const dims = (values: number[] | null): string =>
   values ? values.map((value) => formatInt(value)).join(" × ") : UNKNOWN;
 
-function Row({ row, index, answer, hosts }: { row: KernelRow; index: number; answer: KernelsAnswer; hosts: boolean }) {
+interface RowProps {
+  row: KernelRow;
+  index: number;
+  letters: number;
+  answer: KernelsAnswer;
+  hosts: boolean;
+}
+
+function Row({ row, index, letters, answer, hosts }: RowProps) {
   const device = answer.devices[row.device];
   const launch = `${t("grid")}: ${dims(row.grid)} · ${t("block")}: ${dims(row.block)}`;
   return (
@@ -159,7 +176,7 @@ function Row({ row, index, answer, hosts }: { row: KernelRow; index: number; ans
         class="kernel-name"
         title={[fullText(row.name), row.op ? fullText(row.op) : "", launch].filter(Boolean).join("\n")}
       >
-        {shorten(row.name, 48)}
+        {shorten(row.name, letters)}
       </th>
       <td>{device ? gpuName(device, hosts) : UNKNOWN}</td>
       <td class="number">{formatMeasured(row.total_ms)}</td>
@@ -239,6 +256,7 @@ export function occupancySentence({ devices }: KernelsAnswer, hosts: boolean): s
 export function Kernels({ answer }: { answer: KernelsAnswer }) {
   const [scrollTop, setScrollTop] = useState(0);
   const scroller = useRef<HTMLElement>(null);
+  const letters = nameLength(useSize(scroller).width);
   const rows = visibleRows.value;
   const hosts = manyHosts(answer.devices);
   if (!answer.rows.length) return <p class="state">{t("kernels_none")}</p>;
@@ -273,7 +291,7 @@ export function Kernels({ answer }: { answer: KernelsAnswer }) {
               </tr>
             ) : null}
             {rows.slice(first, last).map((row, i) => (
-              <Row key={`${first + i}`} row={row} index={first + i} answer={answer} hosts={hosts} />
+              <Row key={`${first + i}`} row={row} index={first + i} letters={letters} answer={answer} hosts={hosts} />
             ))}
             {last < rows.length ? (
               <tr aria-hidden="true" style={{ height: `${(rows.length - last) * ROW_HEIGHT}px` }}>

@@ -4,21 +4,6 @@ import type { MomentDetails, ProfileId } from "../../api/types";
 
 const MOMENT_DELAY_MS = 130;
 
-/** Width of an element and pixels a CSS pixel, kept up to date. */
-export function useSize(ref: { current: HTMLElement | null }): { width: number; scale: number } {
-  const [size, setSize] = useState({ width: 0, scale: 1 });
-  useEffect(() => {
-    const element = ref.current;
-    if (!element) return;
-    const measure = () => setSize({ width: Math.floor(element.clientWidth), scale: window.devicePixelRatio || 1 });
-    measure();
-    const observer = new ResizeObserver(measure);
-    observer.observe(element);
-    return () => observer.disconnect();
-  }, [ref]);
-  return size;
-}
-
 /** Details of a moment from the server, a moment after the pointer rests. */
 export function useMoment(profile: ProfileId, lane: number | null, time: number | null): MomentDetails | null {
   const [moment, setMoment] = useState<{ lane: number; details: MomentDetails } | null>(null);
