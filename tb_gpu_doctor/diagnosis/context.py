@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from tb_gpu_doctor.analysis.critical_path import gain_of_causes
+from tb_gpu_doctor.analysis.job import Job, analyse_job
 from tb_gpu_doctor.analysis.results import DeviceAccounting, TraceAnalysis
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.diagnosis.host_calls import HostCalls
@@ -137,6 +138,11 @@ class Context:
     def has_gpu_work(self) -> bool:
         """Whether any GPU did anything."""
         return any(profile.has_gpu_work for profile in self.profiles)
+
+    @cached_property
+    def job(self) -> Job:
+        """All GPUs of all files together."""
+        return analyse_job([p.trace for p in self.profiles], [p.analysis for p in self.profiles])
 
     @cached_property
     def unclaimed(self) -> Context:
