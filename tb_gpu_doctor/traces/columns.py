@@ -346,8 +346,8 @@ class Trace:
         notes: what the decoder had to leave out or repair.
         host_stats: stats of tf.data's host events by the profiler's name (``id``, ``parent_id``,
             ``parallelism``, ``buffer_limit``, ``element_size``, ``cpu_budget``, ``autotune``), and
-            ``tracing_count`` of calls of a tf.function (how often it was traced so far); those that
-            no event carries are left out.
+            ``tracing_count`` of calls of a tf.function (how often it was traced so far), and ``operator``
+            (1) of PyTorch's operators; those that no event carries are left out.
         device_stats: what PyTorch says of collectives, by name: ``collective``, ``dtype``,
             ``process_group`` and ``group_ranks`` (string ids), ``in_elements``, ``out_elements`` (of
             all ranks of a gather), ``group_size``; those that no event carries are left out.

@@ -67,6 +67,7 @@ class _Builder:
         self.recordings: list[Event] = []
         self.line_names: dict[tuple[object, str], str] = {}
         self.calls: dict[int, _Call] = {}
+        self.operators = np.zeros(0, np.int64)
         self.broken = 0
 
     def add(self, event: Event) -> None:
@@ -88,6 +89,9 @@ class _Builder:
         times = times_of([*self.device_events, *self.host_events], _UNIT_PS, keep_zero=False)
         split = int(np.searchsorted(times.rows, device_count))
         host = self._host_columns(times.rows[split:] - device_count, times.start[split:], times.duration[split:])
+        host_stats = {}
+        if len(self.operators):
+            host_stats["operator"] = SparseStat(self.operators, np.ones(len(self.operators), np.int64))
         described = self._described(document.device_properties)
         device, stats, devices, streams = self._device_columns(
             times.rows[:split], times.start[:split], times.duration[:split], described
@@ -110,6 +114,7 @@ class _Builder:
             wall_start_unix_ns=wall_start(times.base_us, document.base_ns) if len(times.rows) else None,
             recorded=self._recorded(times.base_us),
             notes=notes,
+            host_stats=host_stats,
             device_stats=stats,
             rank=rank if 0 <= rank < _MAX_RANK else None,
             world_size=world if 0 < world < _MAX_RANK else None,
@@ -144,7 +149,8 @@ class _Builder:
             step_num=step, is_root=(step >= 0).astype(np.int8),
         )  # fmt: skip
         given = np.arange(count) if order is None else order
-        self._find_operators(host, [role[at] for at in given.tolist()])
+        self._find_operators(host, role[given].tolist())
+        self.operators = np.flatnonzero(role[given] == table.OPERATOR)
         for sorted_row, at in enumerate(given.tolist()):
             if at in facts and facts[at].correlation > 0:
                 call = _Call(self.host_events[int(rows[at])].name or "", int(host.op[sorted_row]), facts[at])
