@@ -67,7 +67,7 @@ def kinds(trace: Trace, rows: Int64) -> Int64:
     for ids in (trace.device_stats.get("collective", NO_STAT).at(rows), events.hlo_op[rows], events.name[rows]):
         open_ = np.flatnonzero((found == CollectiveKind.OTHER) & (ids >= 0))
         if len(open_):
-            names, inverse = group(np.asarray(ids)[open_])
+            names, inverse = group(np.asarray(ids, dtype=np.int64)[open_])
             found[open_] = np.array([int(kind_of(trace.strings[i])) for i in names.tolist()], np.int64)[inverse]
     return found
 

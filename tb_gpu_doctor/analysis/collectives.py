@@ -228,7 +228,9 @@ def _identities(events: _Events) -> Int64:
     highest = counts.max(axis=0)
     uneven = (taking & (counts != highest)).any(axis=0)
     for bad in distinct(place_of[uneven]).tolist():
-        _align(events, identity, counts[:, place_of == bad], np.flatnonzero(place == bad), np.flatnonzero(there[:, bad]))
+        _align(
+            events, identity, counts[:, place_of == bad], np.flatnonzero(place == bad), np.flatnonzero(there[:, bad])
+        )
     return identity
 
 

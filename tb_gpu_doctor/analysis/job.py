@@ -107,7 +107,10 @@ def analyse_job(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]) -> J
     """Everything that needs more than one GPU."""
     collectives = match_collectives(traces, analyses)
     clocks = find_clocks(collectives, len(traces))
-    lateness = None if collectives is None else lateness_of_job(collectives, clocks)
+    lateness = None
+    # Contradicting clocks show that what was matched across files are not the same collectives.
+    if collectives is not None and clocks.problem != "contradiction":
+        lateness = lateness_of_job(collectives, clocks)
     return Job(
         collectives,
         clocks,
@@ -167,7 +170,8 @@ def _meet(found: Collectives, clocks: Clocks) -> BoolArray:
     first_end, last_end = np.where(present, end, high).min(axis=1), np.where(present, end, low).max(axis=1)
     longest = np.where(present, end - start, 0).max(axis=1)
     close = last_end - first_end <= np.maximum(np.maximum(_SAME_END_SHARE * longest, error), _SAME_END)
-    return (last_start <= first_end + error) & (np.isin(found.kind, NEEDS_ALL) | close)
+    meet: BoolArray = (last_start <= first_end + error) & (np.isin(found.kind, NEEDS_ALL) | close)
+    return meet
 
 
 def _last_end_of_trace(found: Collectives) -> Int64:
@@ -184,26 +188,42 @@ def _last_end_of_trace(found: Collectives) -> Int64:
 def _exposed(
     traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], lateness: JobLateness | None
 ) -> dict[tuple[int, int], Exposed]:
-    columns = {} if lateness is None else {
-        (int(trace), int(device)): column
-        for column, (trace, device) in enumerate(
-            zip(lateness.collectives.trace, lateness.collectives.device, strict=True)
-        )
-    }  # fmt: skip
+    waits = {} if lateness is None else _waits(lateness)
     result = {}
     for which, (trace, analysis) in enumerate(zip(traces, analyses, strict=True)):
         if analysis.window is None:
             continue
+        of_trace = {device: wait for (index, device), wait in waits.items() if index == which}
+        if not of_trace and len(trace.devices) > 1:
+            of_trace = _waits_inside(trace, analysis)
         for device in trace.devices:
             rows = trace.device_events.of_device(device.index)
             if rows.stop > rows.start:
-                column = columns.get((which, device.index))
                 wait = np.full(len(trace.device_events), -1, np.int64)
-                if lateness is not None and column is not None:
-                    mine = lateness.collectives.row[:, column]
-                    wait[mine[mine >= 0]] = lateness.wait[mine >= 0, column]
+                if device.index in of_trace:
+                    mine, values = of_trace[device.index]
+                    wait[mine] = values
                 result[which, device.index] = exposed_of_gpu(trace, device.index, analysis.window, wait[rows])
     return result
+
+
+def _waits(lateness: JobLateness) -> dict[tuple[int, int], tuple[Int64, Int64]]:
+    """Per participant its device events that are matched collectives, and the wait inside each."""
+    found = lateness.collectives
+    result = {}
+    for column, (trace, device) in enumerate(zip(found.trace.tolist(), found.device.tolist(), strict=True)):
+        there = found.row[:, column] >= 0
+        result[trace, device] = found.row[there, column], lateness.wait[there, column]
+    return result
+
+
+def _waits_inside(trace: Trace, analysis: TraceAnalysis) -> dict[int, tuple[Int64, Int64]]:
+    """The same for the GPUs of one file by themselves."""
+    collectives = match_collectives([trace], [analysis])
+    if collectives is None:
+        return {}
+    lateness = lateness_of_job(collectives, find_clocks(collectives, 1))
+    return {} if lateness is None else {device: wait for (_, device), wait in _waits(lateness).items()}
 
 
 def exposed_of_gpu(trace: Trace, device: int, window: Window, wait: Int64) -> Exposed:

@@ -19,7 +19,7 @@ from tb_gpu_doctor.traces.columns import Int64
 Float64 = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Member:
     """One GPU: its file and its index in there."""
 
@@ -144,8 +144,8 @@ def _arrivals(
     number: Int64,
     exposed: Callable[[DeviceAccounting], int],
 ) -> Arrivals | None:
-    accounts = [member.account for member in members]
-    if not len(behind) or any(account is None for account in accounts):
+    accounts = [account for member in members if (account := member.account) is not None]
+    if not len(behind) or len(accounts) < len(members):
         return None
     windows = [m.profile.analysis.window.length for m in members if m.profile.analysis.window is not None]
     factors = [member.profile.per_step for member in members]

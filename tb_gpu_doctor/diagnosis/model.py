@@ -31,12 +31,21 @@ TIMED_KINDS = frozenset(
         "op_placement",
         "cpu_contention",
         "imbalance",
+        "communication_bound",
         "idle_gpus",
     }
 )
 # What keeps the profile from telling; these say nothing of the run itself.
 PROFILE_KINDS = frozenset(
-    {"no_gpu_plane", "empty_gpu_plane", "dropped_events", "no_steps", "short_profile", "serialized_kernels"}
+    {
+        "no_gpu_plane",
+        "empty_gpu_plane",
+        "dropped_events",
+        "no_steps",
+        "short_profile",
+        "serialized_kernels",
+        "clock_skew",
+    }
 )
 
 
@@ -149,6 +158,7 @@ class GpuReport:
     idle: int | None
     idle_by_cause: tuple[int, ...] | None
     occupancy: float | None
+    rank: int | None = None
 
 
 @dataclass(frozen=True)

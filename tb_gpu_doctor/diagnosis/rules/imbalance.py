@@ -48,6 +48,7 @@ def check(context: Context) -> Iterator[Finding]:
     limits = context.thresholds
     cases = [case for found in find_arrivals(context) if (case := _case(found, limits)) is not None]
     if not cases:
+        yield from _by_turns(context)
         return
     share = float(np.mean([value for case in cases for value in case.shares]))
     savings = [case.per_step for case in cases if case.per_step is not None]
@@ -85,6 +86,39 @@ def check(context: Context) -> Iterator[Finding]:
         share=share,
         saving_ps_per_step=float(np.mean(savings)) if savings else None,
         evidence=tuple(item for case in cases for item in case.evidence)[: limits.max_evidence],
+    )
+
+
+def _by_turns(context: Context) -> Iterator[Finding]:
+    """A remark when much is waited inside collectives and nobody in particular is to blame."""
+    lateness, limits = context.job.lateness, context.thresholds
+    if lateness is None:
+        return
+    found = lateness.collectives
+    shares: dict[Member, float] = {}
+    for trace, device in zip(found.trace.tolist(), found.device.tolist(), strict=True):
+        exposed, member = context.job.exposed.get((trace, device)), Member(context.profiles[trace], device)
+        account = member.account
+        if exposed is not None and account is not None and account.wall > 0:
+            shares[member] = exposed.waiting / account.wall
+    if not shares or (share := float(np.mean(list(shares.values())))) < limits.imbalance_critical:
+        return
+    last = np.argmax(lateness.behind, axis=1)
+    counts = np.bincount(last[lateness.behind.max(axis=1) > lateness.error], minlength=len(found.trace))
+    most = int(np.argmax(counts))
+    explanation = [Phrase(f"findings.{KIND}.turns", {"share": share})]
+    if counts[most]:
+        gpu = context.profiles[int(found.trace[most])].ref(int(found.device[most]))
+        often = {"gpus": context.names([gpu]), "often": counts[most] / len(found), "count": len(found)}
+        explanation.append(Phrase(f"findings.{KIND}.last", often))
+    yield Finding(
+        kind=KIND,
+        severity="info",
+        title=Phrase(f"findings.{KIND}.title_turns", {"share": share}),
+        explanation=tuple(explanation),
+        advice=context.advice(KIND, "pin_host", "even_work@"),
+        victims=refs([member for member, value in shares.items() if value >= limits.imbalance_warning]),
+        share=share,
     )
 
 
