@@ -27,7 +27,7 @@ _READABLE_SUFFIXES = (
     (".trace.json", "trace_json"),
 )
 # Formats that people have and that cannot be read: named instead of passed over in silence.
-_UNREADABLE_SUFFIXES = ((".xplane.riegeli", "riegeli"),)
+UNREADABLE_SUFFIXES = ((".xplane.riegeli", "riegeli"),)
 # What one file may be called if a person names it.
 _JSON_SUFFIXES = (".json.gz", ".json")
 _SESSION_TIME = re.compile(r"^(\d{4})_(\d\d)_(\d\d)_(\d\d)_(\d\d)_(\d\d)")
@@ -246,11 +246,11 @@ def _read_session(run: str, folder: str, problems: list[TraceError]) -> Session 
         return None
     # The first format that a host has is read; one with formats we cannot read is listed with the reason.
     files: dict[str, ProfileFile] = {}
-    for suffix, form in (*_READABLE_SUFFIXES, *_UNREADABLE_SUFFIXES):
+    for suffix, form in (*_READABLE_SUFFIXES, *UNREADABLE_SUFFIXES):
         for name in names:
             if name.endswith(suffix) and (form == "kineto" or torch_stem(name) is None):
                 host = name[: -len(suffix)]
-                problem = Note(form, {"file": name}) if (suffix, form) in _UNREADABLE_SUFFIXES else None
+                problem = Note(form, {"file": name}) if (suffix, form) in UNREADABLE_SUFFIXES else None
                 if host not in files:
                     files[host] = _profile_file(os.path.join(folder, name), host, form, problem)
     if not files:
@@ -288,7 +288,7 @@ def host_of(path: str) -> str:
     name = os.path.basename(path)
     if torch_stem(name) is not None:
         return worker_of(name)
-    for suffix in (*(s for s, _ in (*_READABLE_SUFFIXES, *_UNREADABLE_SUFFIXES)), *_JSON_SUFFIXES):
+    for suffix in (*(s for s, _ in (*_READABLE_SUFFIXES, *UNREADABLE_SUFFIXES)), *_JSON_SUFFIXES):
         if name.endswith(suffix) and name != suffix:
             return name[: -len(suffix)]
     return name
@@ -298,10 +298,10 @@ def _single_file(path: str) -> Session:
     """A session of one file; what is not called after another format is taken for an XPlane."""
     name = os.path.basename(path)
     form, problem = "xplane", None
-    for suffix, other in (*_READABLE_SUFFIXES, *_UNREADABLE_SUFFIXES, *((s, "trace_json") for s in _JSON_SUFFIXES)):
+    for suffix, other in (*_READABLE_SUFFIXES, *UNREADABLE_SUFFIXES, *((s, "trace_json") for s in _JSON_SUFFIXES)):
         if name.endswith(suffix):
             form = other
-            problem = Note(form, {"file": name}) if (suffix, form) in _UNREADABLE_SUFFIXES else None
+            problem = Note(form, {"file": name}) if (suffix, form) in UNREADABLE_SUFFIXES else None
             break
     else:
         if name.endswith((".gz", ".zip", ".zst")):
