@@ -38,19 +38,19 @@ class Event(msgspec.Struct, gc=False):
 
 
 class _Document(msgspec.Struct):
-    traceEvents: list[Event]  # noqa: N815 - the format's names
-    deviceProperties: msgspec.Raw = msgspec.Raw()  # noqa: N815
-    distributedInfo: msgspec.Raw = msgspec.Raw()  # noqa: N815
-    baseTimeNanoseconds: msgspec.Raw = msgspec.Raw()  # noqa: N815
-    schemaVersion: msgspec.Raw = msgspec.Raw()  # noqa: N815
+    traceEvents: list[Event]
+    deviceProperties: msgspec.Raw = msgspec.Raw()
+    distributedInfo: msgspec.Raw = msgspec.Raw()
+    baseTimeNanoseconds: msgspec.Raw = msgspec.Raw()
+    schemaVersion: msgspec.Raw = msgspec.Raw()
 
 
 class _Lenient(msgspec.Struct):
-    traceEvents: list[msgspec.Raw]  # noqa: N815
-    deviceProperties: msgspec.Raw = msgspec.Raw()  # noqa: N815
-    distributedInfo: msgspec.Raw = msgspec.Raw()  # noqa: N815
-    baseTimeNanoseconds: msgspec.Raw = msgspec.Raw()  # noqa: N815
-    schemaVersion: msgspec.Raw = msgspec.Raw()  # noqa: N815
+    traceEvents: list[msgspec.Raw]
+    deviceProperties: msgspec.Raw = msgspec.Raw()
+    distributedInfo: msgspec.Raw = msgspec.Raw()
+    baseTimeNanoseconds: msgspec.Raw = msgspec.Raw()
+    schemaVersion: msgspec.Raw = msgspec.Raw()
 
 
 class Document(msgspec.Struct):

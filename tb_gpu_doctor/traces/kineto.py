@@ -159,7 +159,7 @@ class _Builder:
 
     def _thread(self, event: Event) -> int:
         key = str(event.tid)
-        name = self.line_names.get((event.pid, key)) or f"thread {key}"
+        name = self.line_names.get((event.pid, key), key).removeprefix("thread ")
         return self.lines.thread(event.pid, key, whole(event.tid), name)
 
     @staticmethod

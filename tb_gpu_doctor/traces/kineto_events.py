@@ -140,7 +140,7 @@ def device_class(role: str, name: str) -> tuple[EventClass, CopyKind]:
 
 
 def host_memory(name: str) -> int:
-    """Host memory of a copy by its name, ``Memcpy HtoD (Pageable -> Device)``: 1 pageable, 0 page-locked, -1 unknown."""
+    """Host memory of a copy, by ``Memcpy HtoD (Pageable -> Device)``: 1 pageable, 0 page-locked, -1 unknown."""
     short = name[:256]
     return 1 if _PAGEABLE.search(short) else 0 if _PINNED.search(short) else -1
 

@@ -121,7 +121,7 @@ def find_sessions(path: str) -> SessionScan:
     if os.path.isfile(path):
         return SessionScan(path, (_single_file(path),), (os.path.basename(path),), ())
     problems: list[TraceError] = []
-    sessions = []
+    sessions: list[Session] = []
     for run, folder, torch in _session_folders(path, problems):
         if torch:
             sessions.extend(_torch_sessions(run, folder, torch))

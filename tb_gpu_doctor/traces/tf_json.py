@@ -47,14 +47,13 @@ _HOST_NUMBERS = {
     "producer_id": "_p", "consumer_type": "_ct", "consumer_id": "_c", "graph": "cuda_graph_id",
 }  # fmt: skip
 _DEVICE_NUMBERS = {"correlation": "correlation_id", "group": "group_id", "graph": "cuda_graph_id"}
+_CLASS_COLUMNS = ("klass", "copy_kind", "copy_bytes", "copy_async", "copy_memory")
 _DEVICE_TEXTS = {"details": "kernel_details", "hlo_op": "hlo_op", "hlo_module": "hlo_module"}
 
 
 def is_tf_export(document: Document) -> bool:
     """Whether a file names its processes as TensorFlow's profiler does."""
-    return any(
-        _GPU.match(name) or name.startswith(_HOST) or name.startswith("/device:") for name in _processes(document.events).values()
-    )
+    return any(name.startswith((_HOST, "/device:")) for name in _processes(document.events).values())
 
 
 def tf_trace(document: Document, path: str, host: str) -> Trace:
@@ -68,8 +67,8 @@ def tf_trace(document: Document, path: str, host: str) -> Trace:
     }
     gpus = {pid: int(match.group(1)) for pid, name in processes.items() if (match := _GPU.match(name))}
     hosts = {pid for pid, name in processes.items() if name.startswith(_HOST) and not name.startswith(_NOT_THREADS)}
-    for ident in sorted(gpus.values()):
-        lines.device(ident)
+    for gpu in sorted(gpus.values()):
+        lines.device(gpu)
     work: list[tuple[Event, _Args, int]] = []  # with the stream
     calls: list[tuple[Event, int]] = []  # with the thread
     written = 0
@@ -91,17 +90,16 @@ def tf_trace(document: Document, path: str, host: str) -> Trace:
     times = times_of([*(item[0] for item in work), *(item[0] for item in calls)], _UNIT_PS, keep_zero=True)
     duration = np.where(times.duration <= _NO_DURATION_PS, 0, times.duration)
     split = int(np.searchsorted(times.rows, len(work)))
-    devices, streams, renumbered = lines.ordered({})
+    devices, streams, _ = lines.ordered({})  # met in the order of their ids
     notes = times.notes
     if document.broken:
         notes += (Note("broken_events", {"count": document.broken}),)
     if written >= MAX_WRITTEN_EVENTS:
         notes += (Note("capped_export", {"count": written}),)
-    device = _device_columns(
-        [work[row] for row in times.rows[:split].tolist()], times.start[:split], duration[:split], strings, streams
-    )
-    del renumbered  # devices were met in the order of their ids
+    worked = [work[row] for row in times.rows[:split].tolist()]
+    device_columns = _device_columns(worked, times.start[:split], duration[:split], strings, streams)
     called = [calls[row] for row in (times.rows[split:] - len(work)).tolist()]
+    host_columns = _host_columns(called, times.start[split:], duration[split:], strings)
     return Trace(
         path=path,
         host=host,
@@ -109,9 +107,9 @@ def tf_trace(document: Document, path: str, host: str) -> Trace:
         strings=StringTable.of(strings.ids),
         devices=devices,
         streams=streams,
-        device_events=device,
+        device_events=device_columns,
         threads=tuple(lines.threads.values()),
-        host_events=_host_columns(called, times.start[split:], duration[split:], strings),
+        host_events=host_columns,
         wall_start_unix_ns=wall_start(times.base_us, 0),
         notes=notes,
     )
@@ -130,7 +128,7 @@ def _device_columns(
 ) -> DeviceEvents:
     columns: dict[str, list[int]] = {name: [] for name in (*_DEVICE_NUMBERS, *_DEVICE_TEXTS)}
     names, ops, stream_of = [], [], []
-    klass, kind, size, is_async, memory = [], [], [], [], []
+    copies: dict[str, list[int]] = {name: [] for name in _CLASS_COLUMNS}
     occupancy = np.full(len(work), np.nan)
     for row, (event, args, stream) in enumerate(work):
         name = _name(event, args)
@@ -142,13 +140,12 @@ def _device_columns(
         for column, stat in _DEVICE_TEXTS.items():
             columns[column].append(strings.id(_text(args, stat)))
         facts = _class(name, args)
-        for column_values, value in zip((klass, kind, size, is_async, memory), facts, strict=True):
-            column_values.append(value)
+        for column, value in zip(_CLASS_COLUMNS, facts, strict=True):
+            copies[column].append(value)
         occupancy[row] = _percent(args.get("theoretical_occupancy_pct"))
     return device_events(
         len(work), device=[streams[s].device for s in stream_of], stream=stream_of, start=start, duration=duration,
-        name=names, op=ops, klass=klass, copy_kind=kind, copy_bytes=size, copy_async=is_async, copy_memory=memory,
-        occupancy_pct=occupancy, **columns,
+        name=names, op=ops, occupancy_pct=occupancy, **copies, **columns,
     )  # fmt: skip
 
 
@@ -158,10 +155,11 @@ def _host_columns(called: list[tuple[Event, int]], start: Int64, duration: Int64
     for event, thread in called:
         args = parse_args(_ARGS, event.args) or {}
         threads.append(thread)
-        names.append(strings.id(_name(event, args)))
         ops.append(strings.id(_text(args, "hlo_op") or _op(args)))
         for column, stat in _HOST_NUMBERS.items():
             columns[column].append(whole(args.get(stat)))
+        # Viewers show the number of a step behind its name; all steps have one name.
+        names.append(strings.id(_name(event, args).removesuffix(f" {columns['step_num'][-1]}")))
         # The export keeps a marker's number, not the flag that makes it a root event.
         roots.append(1 if columns["step_num"][-1] >= 0 or whole(args.get("_r")) == 1 else -1)
     return host_events(

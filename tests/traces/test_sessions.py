@@ -179,7 +179,8 @@ def test_an_export_alone_is_read(tmp_path: Path, name: str) -> None:
 
 
 def test_every_host_by_the_best_format_it_has(tmp_path: Path) -> None:
-    for name in ("a.xplane.pb", "a.trace.json.gz", "b.trace.json.gz", "b.trace.json", "c.trace.json", "c.xplane.riegeli"):
+    names = ("a.xplane.pb", "a.trace.json.gz", "b.trace.json.gz", "b.trace.json", "c.trace.json", "c.xplane.riegeli")
+    for name in names:
         put(tmp_path, f"plugins/profile/{FIRST}/{name}")
     (session,) = find_sessions(str(tmp_path)).sessions
     assert [(f.host, f.format, Path(f.path).name) for f in session.files] == [
@@ -422,7 +423,8 @@ def test_the_real_profiles() -> None:
     if not SHARED_TRACES.is_dir():
         pytest.skip(f"real profiles not present ({SHARED_TRACES})")
     scan = find_sessions(str(SHARED_TRACES))
-    assert {s.run for s in scan.sessions if s.problem is None} == {p.name for p in SHARED_TRACES.iterdir() if p.is_dir()}
+    folders = {folder.name for folder in SHARED_TRACES.iterdir() if folder.is_dir()}
+    assert {s.run for s in scan.sessions if s.problem is None} == folders
     files = {s.run: (s.files[0].format, len(s.files)) for s in scan.sessions}
     assert files["xla_2xgtx1080ti"] == ("xplane", 1)
     assert files["kineto_megatron_tp8_a100"] == files["kineto_dlrm_8xv100"] == ("kineto", 8)
