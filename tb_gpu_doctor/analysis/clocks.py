@@ -19,9 +19,11 @@ from tb_gpu_doctor.analysis.collectives import Collectives
 from tb_gpu_doctor.traces.columns import PS_PER_US, Int64
 
 # Times of a GPU are converted to the host's clock by the profiler, with an error of a few microseconds.
-TOLERANCES = (0, 5 * PS_PER_US, 20 * PS_PER_US, 100 * PS_PER_US)
+TOLERANCES = (0, 5 * PS_PER_US, 20 * PS_PER_US)
 _UNBOUNDED = np.int64(1) << 61
 _ROUNDS = 4
+# What part of the collectives may contradict the others, and be left out.
+_MAX_WRONG = 0.2
 
 ClockProblem = Literal["no_collectives", "contradiction"]
 
@@ -70,18 +72,24 @@ def find_clocks(collectives: Collectives | None, traces: int) -> Clocks:
         alone = np.arange(traces) == 0
         return Clocks(0, nothing, nothing, nothing, alone, nothing, 0, "no_collectives" if traces > 1 else None)
     used = collectives.only(np.isin(collectives.kind, NEEDS_ALL))
-    first, last, shortest, here = _per_trace(used, traces)
+    start, last, first_end, here = _per_trace(used, traces)
     count = np.where(here.sum(axis=1, keepdims=True) >= 2, here, False).sum(axis=0).astype(np.int64)
     reference = int(np.argmax(count))
     alone = np.arange(traces) == reference
     if not count.any():
         return Clocks(reference, nothing, nothing, nothing, alone, count, 0, "no_collectives" if traces > 1 else None)
-    bounds = _bounds(first, shortest, here)
-    for tolerance in TOLERANCES:
-        closed = _closure(np.where(bounds < _UNBOUNDED, bounds + tolerance, bounds))
-        if closed is not None:
-            break
-    else:
+    tolerance, closed = _agreeing(start, first_end, here)
+    if closed is None:
+        # A few collectives may have been matched wrongly: those that do not even overlap once aligned.
+        linked = here[:, [reference]].T @ here > 0
+        offset = _estimate(last, here, reference, linked[0])
+        latest = np.where(here, start + offset, -_UNBOUNDED).max(axis=1)
+        earliest = np.where(here, first_end + offset, _UNBOUNDED).min(axis=1)
+        sound = latest <= earliest + TOLERANCES[-1]
+        if np.count_nonzero(~sound) <= _MAX_WRONG * len(sound):
+            start, last, first_end, here = start[sound], last[sound], first_end[sound], here[sound]
+            tolerance, closed = _agreeing(start, first_end, here)
+    if closed is None:
         return Clocks(reference, nothing, nothing, nothing, alone, count, 0, "contradiction")
     high, low = closed[:, reference], -closed[reference, :]
     known = (high < _UNBOUNDED) & (low > -_UNBOUNDED)
@@ -95,9 +103,19 @@ def find_clocks(collectives: Collectives | None, traces: int) -> Clocks:
         np.where(known, high, 0),
         known,
         count,
-        int(tolerance),
+        tolerance,
         None if known.sum() > 1 or traces == 1 else "no_collectives",
     )
+
+
+def _agreeing(start: Int64, first_end: Int64, here: np.ndarray) -> tuple[int, Int64 | None]:
+    """The smallest tolerance with which the bounds agree, and the bounds; None if they do with none."""
+    bounds = _bounds(start, first_end, here)
+    for tolerance in TOLERANCES:
+        closed = _closure(np.where(bounds < _UNBOUNDED, bounds + tolerance, bounds))
+        if closed is not None:
+            return tolerance, closed
+    return 0, None
 
 
 def _per_trace(used: Collectives, traces: int) -> tuple[Int64, Int64, Int64, np.ndarray]:

@@ -21,6 +21,12 @@ from tb_gpu_doctor.analysis.sequences import common_subsequence
 from tb_gpu_doctor.traces.columns import NO_STAT, CopyKind, EventClass, Int32, Int64, Trace
 from tb_gpu_doctor.traces.grouping import distinct, group
 
+# How many collectives one recording may begin before another, what part of the names must fit, and how much
+# steadier the distance of the ends must be than without a shift.
+_MAX_SHIFT = 64
+_SAME_KEYS = 0.95
+_CLEARLY = 0.5
+
 
 @dataclass(frozen=True)
 class Collectives:
@@ -73,6 +79,7 @@ class _Events:
     lane: Int64
     key: Int64
     start: Int64
+    end: Int64
     row: Int64
     kind: Int64
     size: Int64
@@ -93,7 +100,7 @@ def match_collectives(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]
     if len(parts) < 2 or not len(events.part):
         return None
     total = np.bincount(events.part, minlength=len(parts))
-    identity = _identities(events)
+    identity = _identities(events, len({which for which, _ in parts}) > 1)
     known = identity >= 0
     events, (_, at) = events.only(known), group(identity[known])
     if not len(at):
@@ -157,9 +164,9 @@ def _gather(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]) -> tuple
         rows, step = rows[used], step[used]
         kind, size = kinds(trace, rows), sizes(trace, rows)
         lane, key = _lanes_and_keys(trace, rows, kind, size, lanes, keys)
-        columns.append((part[events.device[rows]], step, lane, key, events.start[rows], rows, kind, size))
+        columns.append((part[events.device[rows]], step, lane, key, events.start[rows], events.end[rows], rows, kind, size))
     if not columns:
-        return [], _Events(*(np.zeros(0, np.int64) for _ in range(8)))
+        return [], _Events(*(np.zeros(0, np.int64) for _ in range(9)))
     made = _Events(*(np.concatenate(column) for column in zip(*columns, strict=True)))
     return parts, made.only(np.lexsort((made.start, made.key, made.lane, made.step, made.part)))
 
@@ -206,51 +213,103 @@ def _members(events: _Events) -> Int64:
     return np.bincount(pairs // (int(events.part.max()) + 1))
 
 
-def _identities(events: _Events) -> Int64:
+def _identities(events: _Events, several: bool) -> Int64:
     """A number per event, the same for all events of one collective; -1 for what nothing matches."""
-    count = len(events.part)
-    segment = group(_packed(events.step, events.lane, events.key))[1]
-    new = np.ones(count, np.bool_)
-    new[1:] = (segment[1:] != segment[:-1]) | (events.part[1:] != events.part[:-1])
-    run_start = np.maximum.accumulate(np.where(new, np.arange(count), 0))
-    occurrence = np.arange(count) - run_start
-    most = int(occurrence.max()) + 1
-    identity = segment * most + occurrence
-    place = group(_packed(events.step, events.lane))[1]  # one communicator in one step
-    counts = np.zeros((int(events.part.max()) + 1, int(segment.max()) + 1), np.int64)
-    np.add.at(counts, (events.part, segment), 1)
-    place_of = np.zeros(counts.shape[1], np.int64)
-    place_of[segment] = place
-    # a segment is even when all that take part in its place ran as many of it
-    there = np.zeros((len(counts), int(place.max()) + 1), np.bool_)
-    there[events.part, place] = True
-    taking = there[:, place_of]
-    highest = counts.max(axis=0)
-    uneven = (taking & (counts != highest)).any(axis=0)
-    for bad in distinct(place_of[uneven]).tolist():
-        _align(
-            events, identity, counts[:, place_of == bad], np.flatnonzero(place == bad), np.flatnonzero(there[:, bad])
-        )
+    segment = _packed(events.step, events.lane, events.key)
+    occurrence = _count_up(segment, events.part)
+    identity = segment * (int(occurrence.max()) + 1) + occurrence
+    place = _packed(events.step, events.lane)  # one communicator in one step
+    # The sequence of keys in each place: where it differs between participants something is lost or swapped.
+    order = np.lexsort((events.start, place, events.part))
+    position = np.zeros(len(order), np.int64)
+    position[order] = _count_up(place[order], events.part[order])
+    spot = _packed(place, position)
+    key_at, parts_at = np.zeros(int(spot.max()) + 1, np.int64), np.bincount(spot)
+    key_at[spot] = events.key
+    parts_of = np.bincount(distinct(place * (int(events.part.max()) + 1) + events.part) // (int(events.part.max()) + 1))
+    differs = (key_at[spot] != events.key) | (parts_at[spot] != parts_of[place])
+    # Without steps the recordings of two files need not have begun with the same collective.
+    bad = distinct(place[differs | ((events.step < 0) & several)])
+    if len(bad):
+        rows = order[np.argsort(place[order], kind="stable")]  # by place, participant, start
+        low, high = np.searchsorted(place[rows], bad), np.searchsorted(place[rows], bad + 1)
+        for first, last in zip(low.tolist(), high.tolist(), strict=True):
+            _align(events, identity, rows[first:last])
     return identity
 
 
-def _align(events: _Events, identity: Int64, counts: Int64, rows: Int64, members: Int64) -> None:
-    """Give the events of participants that ran other collectives than most the identities of what they match."""
-    votes: dict[bytes, list[int]] = {}
-    for part in members.tolist():
-        votes.setdefault(counts[part].tobytes(), []).append(part)
-    usual = max(votes.values(), key=lambda parts: (len(parts), int(counts[parts[0]].sum())))
-    rows = rows[np.lexsort((events.start[rows], events.part[rows]))]
+def _count_up(value: Int64, part: Int64) -> Int64:
+    """How many rows of the same value and participant stand directly before each row."""
+    count = len(value)
+    new = np.ones(count, np.bool_)
+    new[1:] = (value[1:] != value[:-1]) | (part[1:] != part[:-1])
+    return np.arange(count) - np.maximum.accumulate(np.where(new, np.arange(count), 0))
+
+
+def _align(events: _Events, identity: Int64, rows: Int64) -> None:
+    """Match what the participants ran in one place, in which not all ran the same sequence.
+
+    All are matched with one that ran what most did, or most of all. Events that are only swapped (on
+    different streams) are better matched by counting each key, lost ones by aligning the sequences: the
+    way is taken in which the ends of the matched events lie at a steadier distance.
+    """
     part = events.part[rows]
-    low, high = np.searchsorted(part, usual[0]), np.searchsorted(part, usual[0] + 1)
-    reference = rows[low:high]
-    for other in members.tolist():
-        if other in usual:
+    borders = np.flatnonzero(np.concatenate(([True], part[1:] != part[:-1], [True])))
+    sequences = [rows[low:high] for low, high in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True)]
+    votes: dict[bytes, list[int]] = {}
+    for index, mine in enumerate(sequences):
+        votes.setdefault(events.key[mine].tobytes(), []).append(index)
+    usual = max(votes.values(), key=lambda same: (len(same), len(sequences[same[0]])))
+    reference = sequences[usual[0]]
+    for index, mine in enumerate(sequences):
+        if mine is reference:
             continue
-        mine = rows[np.searchsorted(part, other) : np.searchsorted(part, other + 1)]
-        here, there = common_subsequence(events.key[mine], events.key[reference])
-        identity[mine] = -1
-        identity[mine[here]] = identity[reference[there]]
+        shift = _shift(events, mine, reference) if events.step[mine[0]] < 0 else 0
+        if index in usual and not shift:
+            continue
+        own_first, first = max(0, -shift), max(0, shift)
+        here, there = common_subsequence(events.key[mine[own_first:]], events.key[reference[first:]])
+        here, there = here + own_first, there + first
+        if not shift and _is_swapped(events, identity, mine, reference, here, there):
+            continue
+        names = np.full(len(mine), -1, np.int64)
+        names[here] = identity[reference[there]]
+        identity[mine] = names
+
+
+def _shift(events: _Events, mine: Int64, reference: Int64) -> int:
+    """How many collectives of the reference came before the first of another participant; negative: the reverse.
+
+    In a repetitive run many shifts fit the names. In the right one the ends lie at the steadiest distance;
+    another one than 0 must be clearly better.
+    """
+    best, least = 0, np.inf
+    most = min(_MAX_SHIFT, min(len(mine), len(reference)) // 2)
+    for shift in sorted(range(-most, most + 1), key=abs):
+        own, other = mine[max(0, -shift) :], reference[max(0, shift) :]
+        count = min(len(own), len(other))
+        own, other = own[:count], other[:count]
+        if shift and np.count_nonzero(events.key[own] == events.key[other]) < _SAME_KEYS * count:
+            continue
+        spread = _spread(events.end[own] - events.end[other])
+        if spread < (least if not shift else _CLEARLY * least):
+            best, least = shift, spread
+    return best
+
+
+def _is_swapped(events: _Events, identity: Int64, mine: Int64, reference: Int64, here: Int64, there: Int64) -> bool:
+    """Whether counting each key matches better than aligning the sequences."""
+    if len(mine) != len(reference) or not (np.sort(events.key[mine]) == np.sort(events.key[reference])).all():
+        return False
+    counted, own = np.argsort(identity[reference]), np.argsort(identity[mine])
+    by_count = events.end[mine[own]] - events.end[reference[counted]]
+    by_order = events.end[mine[here]] - events.end[reference[there]]
+    return not len(by_order) or _spread(by_count) <= _spread(by_order)
+
+
+def _spread(distance: Int64) -> float:
+    low, high = np.quantile(distance, (0.05, 0.95))
+    return float(high - low)
 
 
 def _packed(*columns: Int64) -> Int64:
