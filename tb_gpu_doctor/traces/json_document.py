@@ -79,6 +79,7 @@ _EVENT_DECODER = msgspec.json.Decoder(Event)
 _BARE_WORD = re.compile(rb"(?<=[:,\[])\s*(?:-?nan(?:\([a-z]*\))?|-?inf(?:inity)?|N/A)\s*(?=[,\]}])", re.IGNORECASE)
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 # The list of events may end in an empty one, behind a comma.
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TRAILING_COMMA = re.compile(rb",\s*(?=[\]}])")
 
 
@@ -92,7 +93,9 @@ def parse_document(data: bytes | bytearray, path: str = "") -> Document:
     """
     if data.count(b"{") > MAX_OBJECTS:
         raise TraceError("too_many_events", path)
-    if not data[:64].lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+    if data.startswith(_BYTE_ORDER_MARK):
+        data = data[len(_BYTE_ORDER_MARK) :]
+    if not data[:64].lstrip().startswith(b"{"):
         raise TraceError("not_trace_json", path)
     try:
         return _decode(data)

@@ -233,7 +233,7 @@ class _Builder:
                 values.setdefault(stat, []).append((at, self.strings.id(text)))
         devices, streams, renumbered = self.lines.ordered(described)
         kept = np.flatnonzero(usable)
-        device_column = renumbered[np.array(parts.pop("device"), np.int64)] if len(kept) else np.zeros(0, np.int32)
+        device_column = renumbered[np.array(parts.pop("device"), np.int64)]
         events, order = ordered_device_events(
             len(kept), device=device_column, start=start[kept], duration=duration[kept], **parts
         )
