@@ -16,7 +16,7 @@ from tb_gpu_doctor.analysis.host_names import Kind, kind_of
         ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", Kind.INPUT),
         ("torch/utils/data/dataloader.py(733): __next__", Kind.INPUT),
         ("torch/utils/data/_utils/fetch.py(54): fetch", Kind.INPUT),
-        ("/home/me/project/my_loader.py(20): next_batch", Kind.INPUT),
+        ("/project/my_loader.py(20): next_batch", Kind.INPUT),
         ("nvidia/dali/plugin/pytorch/__init__.py(300): __next__", Kind.INPUT),
         ("cudaStreamSynchronize", Kind.SYNC),
         ("cudaDeviceSynchronize", Kind.SYNC),
@@ -73,7 +73,7 @@ def test_kinds(name: str, kind: Kind) -> None:
     ("name", "own"),
     [
         ("train.py(42): main", True),
-        ("/home/me/my model/train.py(42): main", True),
+        ("/project of mine/train.py(42): main", True),
         ("transformers/trainer.py(2000): train", True),
         ("torch/nn/modules/module.py(1743): _call_impl", False),
         ("threading.py(359): wait", False),
