@@ -180,9 +180,11 @@ def name_of(event: Event) -> str | None:
 
 def whole(value: Any) -> int:
     """A number or its decimal text as a non-negative int64; -1 when it is none."""
+    if type(value) is int:  # nearly always
+        return value if 0 <= value < 1 << 62 else -1
     if isinstance(value, str):
         text = value.strip()
         value = int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else -1
     if isinstance(value, float):
         value = int(value) if 0 <= value < 1 << 62 and value == int(value) else -1
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62 else -1
+    return value if type(value) is int and 0 <= value < 1 << 62 else -1

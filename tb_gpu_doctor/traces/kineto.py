@@ -125,37 +125,49 @@ class _Builder:
     def _host_columns(self, rows: Int64, start: Int64, duration: Int64) -> HostEvents:
         """Host columns; what calls of the driver say is kept in ``calls`` by their correlation."""
         count = len(rows)
-        thread, name = np.empty(count, np.int32), np.empty(count, np.int32)
-        correlation, step = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
-        role = np.empty(count, object)
+        thread, name, correlation, step, role = [], [], np.full(count, -1, np.int64), [], []
         facts: dict[int, table.CallFacts] = {}
+        threads: dict[tuple[object, object], int] = {}
+        seen: dict[tuple[str, str], tuple[int, int, str]] = {}
         for at, row in enumerate(rows.tolist()):
             event, what = self.host_events[row], self.host_roles[row]
-            text = event.name or ""
+            line, named = (event.pid, event.tid), (event.name or "", what)
             if what == table.CALL:
-                known = table.call_facts(event)
+                facts[at] = known = table.call_facts(event)
                 correlation[at] = known.correlation
-                facts[at] = known
-            elif marked := table.STEP.match(text):
-                # one name for all, so that they are seen to be the same kind of marker
-                step[at], text, what = int(marked.group(1)), table.STEP_NAME, table.MARK
-            elif what == table.OPERATOR and text.startswith(table.NO_OPERATOR):
-                what = table.MARK
-            thread[at] = self._thread(event)
-            name[at] = self.strings.id(text)
-            role[at] = what
+            if line not in threads:
+                threads[line] = self._thread(event)
+            if named not in seen:
+                seen[named] = self._named(*named)
+            thread.append(threads[line])
+            name_id, number, what = seen[named]
+            name.append(name_id)
+            step.append(number)
+            role.append(what)
+        numbers = np.array(step, np.int64)
         host, order = ordered_host_events(
             count, thread=thread, start=start, duration=duration, name=name, correlation=correlation,
-            step_num=step, is_root=(step >= 0).astype(np.int8),
+            step_num=numbers, is_root=(numbers >= 0).astype(np.int8),
         )  # fmt: skip
-        given = np.arange(count) if order is None else order
-        self._find_operators(host, role[given].tolist())
-        self.operators = np.flatnonzero(role[given] == table.OPERATOR)
-        for sorted_row, at in enumerate(given.tolist()):
+        given = list(range(count)) if order is None else order.tolist()
+        roles = [role[at] for at in given]
+        self._find_operators(host, roles)
+        self.operators = np.flatnonzero(np.array([what == table.OPERATOR for what in roles], np.bool_))
+        for sorted_row, at in enumerate(given):
             if at in facts and facts[at].correlation > 0:
                 call = _Call(self.host_events[int(rows[at])].name or "", int(host.op[sorted_row]), facts[at])
                 self.calls.setdefault(facts[at].correlation, call)
         return host
+
+    def _named(self, text: str, role: str) -> tuple[int, int, str]:
+        """(string id, number of a step, role) of events by their name."""
+        marked = table.STEP.match(text)
+        if marked and role != table.CALL:
+            # one name for all, so that they are seen to be the same kind of marker
+            return self.strings.id(table.STEP_NAME), int(marked.group(1)), table.MARK
+        if role == table.OPERATOR and text.startswith(table.NO_OPERATOR):
+            role = table.MARK
+        return self.strings.id(text), -1, role
 
     def _thread(self, event: Event) -> int:
         key = str(event.tid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -129,6 +130,7 @@ def call_facts(event: Event) -> CallFacts:
     return CallFacts(whole(args.correlation), whole(args.size), _details(None, args.shared, args.grid, args.block))
 
 
+@lru_cache(maxsize=16384)
 def device_class(role: str, name: str) -> tuple[EventClass, CopyKind]:
     """Class of a device event and direction of a copy."""
     if role == COPY:
@@ -139,6 +141,7 @@ def device_class(role: str, name: str) -> tuple[EventClass, CopyKind]:
     return (EventClass.COMMUNICATION if classify.is_collective(name, "") else EventClass.COMPUTE), CopyKind.NONE
 
 
+@lru_cache(maxsize=256)
 def host_memory(name: str) -> int:
     """Host memory of a copy, by ``Memcpy HtoD (Pageable -> Device)``: 1 pageable, 0 page-locked, -1 unknown."""
     short = name[:256]
@@ -154,6 +157,8 @@ def is_async_copy(call: str) -> int:
 
 def _details(registers: Any, shared: Any, grid: Any, block: Any) -> str | None:
     """Launch facts as ``kernel_details`` text, in the dialect whose shared memory is the total."""
+    if registers is shared is grid is block is None:
+        return None
     words = []
     if (value := whole(registers)) >= 0:
         words.append(f"regs:{value}")
