@@ -100,7 +100,7 @@ def match_collectives(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]
     if len(parts) < 2 or not len(events.part):
         return None
     total = np.bincount(events.part, minlength=len(parts))
-    identity = _identities(events, len({which for which, _ in parts}) > 1)
+    identity = _identities(events, np.array([which for which, _ in parts], np.int64))
     known = identity >= 0
     events, (_, at) = events.only(known), group(identity[known])
     if not len(at):
@@ -164,7 +164,9 @@ def _gather(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]) -> tuple
         rows, step = rows[used], step[used]
         kind, size = kinds(trace, rows), sizes(trace, rows)
         lane, key = _lanes_and_keys(trace, rows, kind, size, lanes, keys)
-        columns.append((part[events.device[rows]], step, lane, key, events.start[rows], events.end[rows], rows, kind, size))
+        columns.append(
+            (part[events.device[rows]], step, lane, key, events.start[rows], events.end[rows], rows, kind, size)
+        )
     if not columns:
         return [], _Events(*(np.zeros(0, np.int64) for _ in range(9)))
     made = _Events(*(np.concatenate(column) for column in zip(*columns, strict=True)))
@@ -213,7 +215,7 @@ def _members(events: _Events) -> Int64:
     return np.bincount(pairs // (int(events.part.max()) + 1))
 
 
-def _identities(events: _Events, several: bool) -> Int64:
+def _identities(events: _Events, trace_of: Int64) -> Int64:
     """A number per event, the same for all events of one collective; -1 for what nothing matches."""
     segment = _packed(events.step, events.lane, events.key)
     occurrence = _count_up(segment, events.part)
@@ -228,13 +230,19 @@ def _identities(events: _Events, several: bool) -> Int64:
     key_at[spot] = events.key
     parts_of = np.bincount(distinct(place * (int(events.part.max()) + 1) + events.part) // (int(events.part.max()) + 1))
     differs = (key_at[spot] != events.key) | (parts_at[spot] != parts_of[place])
+    several = bool((trace_of != trace_of[0]).any())
     # Without steps the recordings of two files need not have begun with the same collective.
     bad = distinct(place[differs | ((events.step < 0) & several)])
     if len(bad):
         rows = order[np.argsort(place[order], kind="stable")]  # by place, participant, start
         low, high = np.searchsorted(place[rows], bad), np.searchsorted(place[rows], bad + 1)
-        for first, last in zip(low.tolist(), high.tolist(), strict=True):
+        spans = list(zip(low.tolist(), high.tolist(), strict=True))
+        for first, last in spans:
             _align(events, identity, rows[first:last])
+        # Now that the clocks are roughly known, times decide where several ways of aligning fit.
+        shift = _shifts(events, identity, trace_of)
+        for first, last in spans:
+            _align_by_time(events, identity, rows[first:last], shift)
     return identity
 
 
@@ -253,13 +261,7 @@ def _align(events: _Events, identity: Int64, rows: Int64) -> None:
     different streams) are better matched by counting each key, lost ones by aligning the sequences: the
     way is taken in which the ends of the matched events lie at a steadier distance.
     """
-    part = events.part[rows]
-    borders = np.flatnonzero(np.concatenate(([True], part[1:] != part[:-1], [True])))
-    sequences = [rows[low:high] for low, high in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True)]
-    votes: dict[bytes, list[int]] = {}
-    for index, mine in enumerate(sequences):
-        votes.setdefault(events.key[mine].tobytes(), []).append(index)
-    usual = max(votes.values(), key=lambda same: (len(same), len(sequences[same[0]])))
+    sequences, usual = _sequences(events, rows)
     reference = sequences[usual[0]]
     for index, mine in enumerate(sequences):
         if mine is reference:
@@ -275,6 +277,77 @@ def _align(events: _Events, identity: Int64, rows: Int64) -> None:
         names = np.full(len(mine), -1, np.int64)
         names[here] = identity[reference[there]]
         identity[mine] = names
+
+
+def _sequences(events: _Events, rows: Int64) -> tuple[list[Int64], list[int]]:
+    """The events of each participant in one place, and which of them ran the usual sequence."""
+    part = events.part[rows]
+    borders = np.flatnonzero(np.concatenate(([True], part[1:] != part[:-1], [True])))
+    sequences = [rows[low:high] for low, high in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True)]
+    votes: dict[bytes, list[int]] = {}
+    for index, mine in enumerate(sequences):
+        votes.setdefault(events.key[mine].tobytes(), []).append(index)
+    return sequences, max(votes.values(), key=lambda same: (len(same), len(sequences[same[0]])))
+
+
+def _shifts(events: _Events, identity: Int64, trace_of: Int64) -> Int64 | None:
+    """What to subtract from each participant's times to compare them, from the ends of what was matched.
+
+    None when some file shares nothing with the one that matched most. GPUs of one file have one shift.
+    """
+    known = np.flatnonzero(identity >= 0)
+    ordered = known[np.argsort(identity[known], kind="stable")]
+    leader = int(np.argmax(np.bincount(events.part[known], minlength=len(trace_of))))
+    lead = known[events.part[known] == leader]
+    shift = np.zeros(len(trace_of), np.int64)
+    for trace in set(trace_of.tolist()) - {int(trace_of[leader])}:
+        rows = ordered[trace_of[events.part[ordered]] == trace]
+        _, mine, other = np.intersect1d(identity[rows], identity[lead], return_indices=True)
+        if not len(mine):
+            return None
+        shift[trace_of == trace] = np.int64(np.median(events.end[rows[mine]] - events.end[lead[other]]))
+    return shift
+
+
+def _align_by_time(events: _Events, identity: Int64, rows: Int64, shift: Int64 | None) -> None:
+    """Match what runs at the same time under the same name, unless that matches far less than the order does."""
+    if shift is None:
+        return
+    sequences, usual = _sequences(events, rows)
+    reference = sequences[usual[0]]
+    for mine in sequences:
+        if mine is reference:
+            continue
+        names = np.full(len(mine), -1, np.int64)
+        for key in distinct(events.key[mine]).tolist():
+            at = np.flatnonzero(events.key[mine] == key)
+            other = reference[events.key[reference] == key]
+            here, there = _same_time(events, mine[at], other, shift)
+            names[at[here]] = identity[other[there]]
+        if 2 * np.count_nonzero(names >= 0) >= np.count_nonzero(identity[mine] >= 0):
+            identity[mine] = names
+
+
+def _same_time(events: _Events, own: Int64, other: Int64, shift: Int64) -> tuple[Int64, Int64]:
+    """Positions of events of two participants that overlap and whose ends are nearest to each other."""
+    if not len(own) or not len(other):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    move, move_other = shift[events.part[own[0]]], shift[events.part[other[0]]]
+    end, end_other = events.end[own] - move, events.end[other] - move_other
+    there, back = _nearest(end, end_other), _nearest(end_other, end)
+    here = np.flatnonzero(back[there] == np.arange(len(own)))
+    there = there[here]
+    meet = (events.start[own[here]] - move <= end_other[there]) & (events.start[other[there]] - move_other <= end[here])
+    return here[meet], there[meet]
+
+
+def _nearest(values: Int64, among: Int64) -> Int64:
+    """Position of the nearest of ``among`` for each value."""
+    order = np.argsort(among, kind="stable")
+    right = np.clip(np.searchsorted(among[order], values), 0, len(among) - 1)
+    left = np.maximum(right - 1, 0)
+    closer = np.abs(among[order[left]] - values) <= np.abs(among[order[right]] - values)
+    return np.asarray(order[np.where(closer, left, right)], dtype=np.int64)
 
 
 def _shift(events: _Events, mine: Int64, reference: Int64) -> int:

@@ -152,9 +152,9 @@ class Context:
 
         return unclaimed(self)
 
-    def names(self, gpus: Iterable[GpuRef]) -> GpuNames:
-        """GPUs as a parameter of a phrase."""
-        return GpuNames(tuple(sorted(gpus)), self.gpu_count, len(self.profiles) > 1)
+    def names(self, gpus: Iterable[GpuRef], others: bool = False) -> GpuNames:
+        """GPUs as a parameter of a phrase; ``others``: all but those that the phrase names as well."""
+        return GpuNames(tuple(sorted(gpus)), self.gpu_count, len(self.profiles) > 1, others)
 
     def step_durations(self) -> np.ndarray:
         """Wall times of all complete steps of all hosts."""

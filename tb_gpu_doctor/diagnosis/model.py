@@ -73,11 +73,13 @@ class GpuNames:
         refs: the GPUs meant.
         total: how many the profile has, so that all of them can be called so.
         show_host: whether the host must be named to tell them apart.
+        others: whether they are all GPUs but those named beside them, so that many can be called so.
     """
 
     refs: tuple[GpuRef, ...]
     total: int
     show_host: bool
+    others: bool = False
 
     def __len__(self) -> int:
         return len(self.refs)

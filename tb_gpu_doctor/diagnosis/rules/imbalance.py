@@ -60,7 +60,7 @@ def check(context: Context) -> Iterator[Finding]:
     reason = max(cases, key=lambda case: max(case.shares)).reason
     facts = {
         "gpus": context.names(culprits),
-        "victims": context.names(victims),
+        "victims": context.names(victims, others=len(culprits) + len(victims) == context.gpu_count),
         "share": share,
         "persistence": float(np.mean([case.persistence for case in cases])),
         "more_compute": compute_ratio - 1,
@@ -206,7 +206,9 @@ def _evidence(found: Arrivals, late: Sequence[int], waiting: int, limits: Thresh
             number = int(found.number[row]) if found.step[row] >= 0 else None
             if found.start is not None:
                 end = int(found.start[row, column])
-                start, what = end - excess, Phrase("report.evidence.others_waited", {"count": waiting})
+                window = profile.analysis.window
+                start = end - excess if window is None else min(end, max(window.start, end - excess))
+                what = Phrase("report.evidence.others_waited", {"count": waiting})
             else:
                 steps = profile.analysis.steps
                 index = int(np.flatnonzero(steps.complete)[row])
