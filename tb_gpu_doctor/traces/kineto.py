@@ -9,7 +9,6 @@ import numpy as np
 
 from tb_gpu_doctor.traces import kineto_events as table
 from tb_gpu_doctor.traces.columns import (
-    PS_PER_US,
     Device,
     DeviceEvents,
     HostEvents,
@@ -23,7 +22,6 @@ from tb_gpu_doctor.traces.columns import (
 )
 from tb_gpu_doctor.traces.errors import Note
 from tb_gpu_doctor.traces.json_columns import (
-    MAX_TIME_US,
     Lines,
     Strings,
     sorted_rows,
@@ -85,10 +83,14 @@ class _Builder:
             self.line_names[event.pid, str(event.tid)] = name
 
     def trace(self, document: Document, path: str) -> Trace:
-        device_count = len(self.device_events)
-        times = times_of([*self.device_events, *self.host_events], _UNIT_PS, keep_zero=False)
-        split = int(np.searchsorted(times.rows, device_count))
-        host = self._host_columns(times.rows[split:] - device_count, times.start[split:], times.duration[split:])
+        events = [*self.device_events, *self.host_events, *self.recordings]
+        times = times_of(events, _UNIT_PS, keep_zero=False)
+        host_from, host_to = len(self.device_events), len(events) - len(self.recordings)
+        split, last = np.searchsorted(times.rows, [host_from, host_to]).tolist()
+        host = self._host_columns(
+            times.rows[split:last] - host_from, times.start[split:last], times.duration[split:last]
+        )
+        start, end = times.start[last:], times.start[last:] + times.duration[last:]
         host_stats = {}
         if len(self.operators):
             host_stats["operator"] = SparseStat(self.operators, np.ones(len(self.operators), np.int64))
@@ -112,7 +114,7 @@ class _Builder:
             threads=tuple(self.lines.threads.values()),
             host_events=host,
             wall_start_unix_ns=wall_start(times.base_us, document.base_ns) if len(times.rows) else None,
-            recorded=self._recorded(times.base_us),
+            recorded=(int(start.min()), int(end.max())) if len(start) else None,
             notes=notes,
             host_stats=host_stats,
             device_stats=stats,
@@ -194,16 +196,6 @@ class _Builder:
                 around.append((end, name))
             elif around:
                 op[row] = around[-1][1]
-
-    def _recorded(self, base_us: int) -> tuple[int, int] | None:
-        """Start and end of the recording, as its own event says."""
-        if not self.recordings:
-            return None
-        times = times_of(self.recordings, _UNIT_PS, keep_zero=False)
-        if not len(times.rows) or abs(times.base_us - base_us) > MAX_TIME_US:
-            return None
-        shift = (times.base_us - base_us) * PS_PER_US
-        return int(times.start.min()) + shift, int((times.start + times.duration).max()) + shift
 
     # -- devices ---------------------------------------------------------------------------
 

@@ -162,6 +162,7 @@ def test_properties_of_the_recorded(folder: str) -> None:
         assert device.is_nvidia == (described["warpSize"] == 32)
         assert trace.notes == () and trace.wall_start_unix_ns is not None
         assert trace.recorded is None or trace.recorded[1] >= int(trace.device_events.end.max())
+        assert min(trace.device_events.start.min(), trace.host_events.start.min()) >= 0
 
 
 def test_what_the_recorded_kernels_say_of_themselves() -> None:
