@@ -64,7 +64,9 @@ def _split(lateness: Float64, unit_length: float, limits: Thresholds, steady: bo
     middle = np.median if steady else np.mean
     typical = middle(lateness, axis=0)
     order = np.argsort(typical, kind="stable")
-    cut = int(np.argmax(np.diff(typical[order]))) + 1
+    # Among many that scatter somebody always is earliest: only a minority can be late by turns.
+    least = 1 if steady else (len(order) + 1) // 2
+    cut = int(np.argmax(np.diff(typical[order])[least - 1 :])) + least
     early, candidates = order[:cut], order[cut:]
     reference = middle(lateness[:, early], axis=1)
     needed = limits.imbalance_persistence if steady else limits.imbalance_often

@@ -164,7 +164,9 @@ def _case(found: Arrivals, limits: Thresholds) -> _Case | None:
     if float(np.mean(shares)) * weight < limits.imbalance_warning:
         return None
     reason = late_reason(late, early, float(np.mean(lost)), limits)
-    worst = min(float(split.excess.clip(0).max(axis=1).sum()), max(bounds))
+    # Late by turns, each of them costs what the others cost in their turn.
+    bound = max(bounds) if split.steady else min(typical_wait, sum(bounds))
+    worst = min(float(split.excess.clip(0).max(axis=1).sum()), bound)
     if reason.cause == "uneven_work":
         # Shared out evenly the work does not go away: the step comes down to the mean, not to the others.
         worst *= len(early) / len(found.members)
