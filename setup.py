@@ -67,7 +67,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     license_files=["LICENSE"],
-    keywords="tensorboard profiler gpu tensorflow jax xplane performance",
+    keywords="tensorboard profiler gpu tensorflow jax pytorch xplane kineto performance",
     classifiers=[
         "Development Status :: 4 - Beta",
         "Environment :: Console",
@@ -96,6 +96,7 @@ setup(
     ext_modules=extensions(),
     options={"bdist_wheel": {"py_limited_api": "cp310"}} if limited_api() else {},
     install_requires=[
+        "msgspec>=0.18.5",
         "numpy>=1.26",
         "nvidia-ml-py>=12",
         "rich>=13",

@@ -48,7 +48,7 @@ def diagnose(
     """Say what is wrong with the training run that was profiled below ``path``.
 
     Args:
-        path: a logdir, a run, a session folder or one ``*.xplane.pb`` file.
+        path: a logdir, a run, a session folder or one file.
         run: TensorBoard run to look at; by default any.
         session: session to look at; by default the newest that can be read.
         progress: called with a stage and the share of the work that is done, 0..1.
@@ -100,7 +100,7 @@ def diagnose_session(
     from tb_gpu_doctor.diagnosis.context import HostProfile
     from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
     from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
-    from tb_gpu_doctor.traces.xplane import read_xplane
+    from tb_gpu_doctor.traces.read import read_trace
 
     report = progress or (lambda _stage, _fraction: None)
     report("reading", 0.0)
@@ -117,9 +117,7 @@ def diagnose_session(
             report("analysing", base + part * (_DECODING + _ANALYSING * done))
 
         try:
-            if file.problem is not None:
-                raise TraceError(file.problem.code, file.path, **file.problem.params)
-            trace = read_xplane(file.path, file.host, decoding)
+            trace = read_trace(file, decoding)
             read.append((file.host, trace, analyse(trace, analysing)))
         except TraceError as error:
             failures.append(error if error.path else error.with_path(file.path))

@@ -13,7 +13,7 @@ from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 
 KINDS = {
     "checkpoint_stall", "compile_stall", "step_outliers", "sync_stall",
-    "cpu_contention", "op_placement", "serialized_kernels", "transfer_bound",
+    "cpu_contention", "op_placement", "communication_bound", "clock_skew", "serialized_kernels", "transfer_bound",
     "dropped_events", "empty_gpu_plane", "idle_gpus", "imbalance", "input_bound", "launch_bound",
     "low_occupancy", "no_gpu_plane", "no_steps", "short_profile", "underfilled_gpu",
 }  # fmt: skip
@@ -68,6 +68,8 @@ def test_python_examples_are_python(page: str, lang: str) -> None:
         ("checkpoint_stall", (T.checkpoint_warning, T.checkpoint_critical)),
         ("step_outliers", (T.outliers_warning, T.outliers_critical, T.outlier_min_confidence)),
         ("imbalance", (T.imbalance_warning, T.imbalance_critical)),
+        ("imbalance", (T.imbalance_often, T.imbalance_explained)),
+        ("communication_bound", (T.communication_warning, T.communication_critical)),
         ("idle_gpus", (T.idle_gpus_critical,)),
         ("low_occupancy", (T.kernel_min_share, T.occupancy_low, T.occupancy_warning)),
         ("underfilled_gpu", (T.kernel_min_share, T.underfilled_info, T.underfilled_warning)),

@@ -76,6 +76,9 @@ class HostActivity:
         # Calls of a tf.function carry the user's name for it, but are the framework's dispatch.
         calls = trace.host_stats.get("tracing_count", NO_STAT).rows
         kind[calls] = np.where(kind[calls] == Kind.UNKNOWN_NAME, np.uint8(Kind.WAIT), kind[calls])
+        # So do PyTorch's operators, whoever wrote them.
+        operators = trace.host_stats.get("operator", NO_STAT).rows
+        kind[operators] = np.where(kind[operators] == Kind.UNKNOWN_NAME, np.uint8(Kind.LAUNCH), kind[operators])
         # Markers of steps, whatever their name, enclose work and are none.
         kind = np.where(host.step_num >= 0, np.uint8(Kind.NEUTRAL), kind)
         self.kind: UInt8 = _in_context(kind, parent)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 
+from tb_gpu_doctor.analysis import torch_host_names as torch
 from tb_gpu_doctor.analysis.vocabulary import Cause
 
 
@@ -112,11 +113,20 @@ _TABLE: tuple[tuple[Kind, tuple[str, ...]], ...] = (
     )),
 )  # fmt: skip
 _PATTERNS = tuple((kind, tuple(re.compile(pattern) for pattern in patterns)) for kind, patterns in _TABLE)
+_TORCH_FRAMES, _TORCH_NAMES = (
+    tuple((Kind[kind], re.compile("|".join(f"(?:{pattern})" for pattern in patterns))) for kind, patterns in table)
+    for table in (torch.FRAMES, torch.NAMES)
+)
 
 
 def kind_of(name: str, launches: bool = False) -> Kind:
     """Meaning of a host event; ``launches``: the event carries a correlation id, so it called the device."""
     short = name[:_MAX_NAME]
+    if torch.FRAME.match(short):
+        return next((kind for kind, pattern in _TORCH_FRAMES if pattern.search(short)), Kind.UNKNOWN_NAME)
+    for kind, pattern in _TORCH_NAMES:
+        if pattern.search(short):
+            return kind
     for kind, patterns in _PATTERNS:
         if any(pattern.search(short) for pattern in patterns):
             return kind

@@ -14,6 +14,7 @@ from tb_gpu_doctor.analysis.input_results import InputPipeline, InputStage
 from tb_gpu_doctor.analysis.results import Gaps
 from tb_gpu_doctor.analysis.tf_data import Found, tf_data_pipelines
 from tb_gpu_doctor.analysis.tf_data_events import read_tf_data
+from tb_gpu_doctor.analysis.torch_host_names import FRAME
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.traces.columns import Int64, Trace
 from tb_gpu_doctor.traces.grouping import distinct, group
@@ -21,6 +22,8 @@ from tb_gpu_doctor.traces.grouping import distinct, group
 # Python loaders below this share of the stretch are not worth a word, and no more than these are told.
 _PYTHON_MIN_SHARE = 0.001
 _PYTHON_MOST = 4
+# PyTorch's loader with worker processes, which make batches ahead; without them it is another class.
+_WORKERS = "_MultiProcessingDataLoaderIter"
 # Frames of tf.data's own Python side, which its iterators' events tell better.
 _TF_DATA_FRAMES = ("$iterator_ops.py:", "$dataset_ops.py:", "$dataset_adapter", "$data_adapter")
 
@@ -102,7 +105,7 @@ def _python_loaders(trace: Trace, parent: Int64, iterators: Int64, low: int, hig
 
 
 def _is_loader(text: str, has_tf_data: bool) -> bool:
-    if not (text.startswith("$") or "DataLoader" in text):
+    if not (text.startswith("$") or "DataLoader" in text or FRAME.match(text)):
         return False
     if has_tf_data and text.startswith(_TF_DATA_FRAMES):
         return False
@@ -155,7 +158,7 @@ def _python_loader(trace: Trace, name: str, rows: Int64, low: int, high: int) ->
         fetch_time=busy,
         consumers=threads,
         element_bytes=None,
-        prefetched=stage.background,
+        prefetched=stage.background or _WORKERS in name,
         cpu_budget=None,
         cpu_share=None,
         waited=(0,) * len(trace.devices),

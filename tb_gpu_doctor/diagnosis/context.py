@@ -10,14 +10,16 @@ from typing import Literal
 import numpy as np
 
 from tb_gpu_doctor.analysis.critical_path import gain_of_causes
+from tb_gpu_doctor.analysis.job import Job, analyse_job
 from tb_gpu_doctor.analysis.results import DeviceAccounting, TraceAnalysis
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.diagnosis.host_calls import HostCalls
 from tb_gpu_doctor.diagnosis.model import GpuNames, GpuRef, Phrase
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
+from tb_gpu_doctor.texts import has_text
 from tb_gpu_doctor.traces.columns import Device, Trace
 
-Framework = Literal["tensorflow", "jax"]
+Framework = Literal["tensorflow", "jax", "pytorch"]
 
 # Bytes that only one framework leaves in the names of a profile.
 _JAX_MARKS = (b"PjitFunction", b"pjit", b"jax/", b"jax_", b"PjRtStreamExecutor")
@@ -139,15 +141,20 @@ class Context:
         return any(profile.has_gpu_work for profile in self.profiles)
 
     @cached_property
+    def job(self) -> Job:
+        """All GPUs of all files together."""
+        return analyse_job([p.trace for p in self.profiles], [p.analysis for p in self.profiles])
+
+    @cached_property
     def unclaimed(self) -> Context:
         """The same without idle time that findings with better evidence count (`diagnosis.claims`)."""
         from tb_gpu_doctor.diagnosis.claims import unclaimed
 
         return unclaimed(self)
 
-    def names(self, gpus: Iterable[GpuRef]) -> GpuNames:
-        """GPUs as a parameter of a phrase."""
-        return GpuNames(tuple(sorted(gpus)), self.gpu_count, len(self.profiles) > 1)
+    def names(self, gpus: Iterable[GpuRef], others: bool = False) -> GpuNames:
+        """GPUs as a parameter of a phrase; ``others``: all but those that the phrase names as well."""
+        return GpuNames(tuple(sorted(gpus)), self.gpu_count, len(self.profiles) > 1, others)
 
     def step_durations(self) -> np.ndarray:
         """Wall times of all complete steps of all hosts."""
@@ -172,7 +179,9 @@ class Context:
 
     @cached_property
     def framework(self) -> Framework | None:
-        """What wrote the training code, as far as its names in the profile tell."""
+        """What wrote the training code, as far as the profile's format and its names tell."""
+        if any(profile.trace.format == "kineto" for profile in self.profiles):
+            return "pytorch"
         if self._mentions(_JAX_MARKS):
             return "jax"
         return "tensorflow" if self._mentions(_TENSORFLOW_MARKS) else None
@@ -192,15 +201,17 @@ class Context:
 
         ``graphs@`` is ``graphs_jax`` in a JAX profile and ``graphs_tensorflow`` in a
         TensorFlow one; ``scan@jax`` is ``scan_jax``, left out of a TensorFlow profile.
-        Where the profile does not tell the framework, both are given.
+        Where the profile does not tell the framework, both are given. PyTorch is always told by
+        the format; ``layouts``, the same for the others, is there ``layouts_pytorch`` if that exists.
         """
         found = []
         for name in ids:
             base, mark, only = name.partition("@")
             if not mark:
-                found.append(base)
-                continue
-            for framework in (only,) if only else ("tensorflow", "jax"):
-                if self.framework in (None, framework):
-                    found.append(f"{base}_{framework}")
+                torch = self.framework == "pytorch" and has_text(f"findings.{kind}.advice.{base}_pytorch")
+                found.append(f"{base}_pytorch" if torch else base)
+            elif self.framework is None:
+                found += [f"{base}_{framework}" for framework in ((only,) if only else ("tensorflow", "jax"))]
+            elif only in ("", self.framework):
+                found.append(f"{base}_{self.framework}")
         return tuple(Phrase(f"findings.{kind}.advice.{name}") for name in found)

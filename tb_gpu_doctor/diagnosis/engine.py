@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tb_gpu_doctor.analysis.results import DeviceAccounting
+from tb_gpu_doctor.analysis.results import DeviceAccounting, Window
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.merging import merge_findings
@@ -24,10 +24,12 @@ from tb_gpu_doctor.diagnosis.model import (
 )
 from tb_gpu_doctor.diagnosis.rules import RULES
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
+from tb_gpu_doctor.traces.columns import Int64
 from tb_gpu_doctor.traces.errors import TraceError
 
 MAX_KERNELS = 50
 _MAX_WARNINGS = 50
+_MAX_RANKS = 16
 
 
 def diagnose_profiles(
@@ -62,8 +64,12 @@ def diagnose_profiles(
         hosts=tuple(profile.label for profile in profiles),
         window=max(windows, default=None),
         recorded=max(recordings, default=None),
-        warnings=_warnings(profiles, failures),
-        gpus=tuple(_gpu(profile, index) for profile in profiles for index in range(len(profile.trace.devices))),
+        warnings=_warnings(context, failures),
+        gpus=tuple(
+            _gpu(context, which, index)
+            for which, profile in enumerate(profiles)
+            for index in range(len(profile.trace.devices))
+        ),
         steps=_steps(context),
         kernels=_kernels(profiles),
         findings=findings,
@@ -126,18 +132,23 @@ def _doubts(context: Context, findings: Sequence[Finding]) -> tuple[Phrase, ...]
     return tuple(doubts)
 
 
-def _warnings(profiles: Sequence[HostProfile], failures: Sequence[TraceError]) -> tuple[str | Phrase, ...]:
+def _warnings(context: Context, failures: Sequence[TraceError]) -> tuple[str | Phrase, ...]:
     found: list[str | Phrase] = []
     for error in failures:
         found.append(Phrase("report.unreadable_file", {"error": error}))
-    for profile in profiles:
+    missing = context.job.missing_ranks
+    if missing:
+        some = tuple(str(rank) for rank in missing[:_MAX_RANKS]) + (("…",) if len(missing) > _MAX_RANKS else ())
+        found.append(Phrase("report.missing_ranks", {"ranks": some, "count": len(missing)}))
+    for profile in context.profiles:
         found += profile.trace.errors
         found += profile.trace.warnings
         found += [Phrase(f"notes.{note.code}", note.params) for note in profile.trace.notes]
     return tuple(found[:_MAX_WARNINGS])
 
 
-def _gpu(profile: HostProfile, index: int) -> GpuReport:
+def _gpu(context: Context, which: int, index: int) -> GpuReport:
+    profile = context.profiles[which]
     device = profile.trace.devices[index]
     account = next((a for a in profile.analysis.accounting if a.device == index), None)
     window = profile.analysis.window
@@ -148,11 +159,12 @@ def _gpu(profile: HostProfile, index: int) -> GpuReport:
     occupancy = profile.analysis.kernels.occupancy
     return GpuReport(
         gpu=profile.ref(index),
+        rank=profile.trace.rank,
         name=device.name,
         wall=account.wall if account else None,
         compute=account.compute if account else None,
         communication=account.communication if account else None,
-        communication_wait=_communication_wait(profile, index),
+        communication_wait=_communication_wait(context, which, index),
         transfer=account.transfer if account else None,
         idle=account.idle if account else None,
         idle_by_cause=account.idle_by_cause if account else None,
@@ -160,18 +172,28 @@ def _gpu(profile: HostProfile, index: int) -> GpuReport:
     )
 
 
-def _communication_wait(profile: HostProfile, index: int) -> int | None:
-    """Time inside collectives before the last GPU entered them; None where that is not known."""
-    lateness, window = profile.analysis.lateness, profile.analysis.window
-    if lateness is None or window is None:
+def _communication_wait(context: Context, which: int, index: int) -> int | None:
+    """Time inside collectives before the last GPU of the job entered them; None where that is not known."""
+    profile = context.profiles[which]
+    window, lateness, job = profile.analysis.window, profile.analysis.lateness, context.job.lateness
+    if window is None:
         return None
-    columns = np.flatnonzero(lateness.devices == index)
-    if not len(columns):
-        return None
-    column = int(columns[0])
-    start = lateness.start[:, column]
-    end = start + lateness.wait[:, column]
-    return int(np.maximum(0, np.minimum(end, window.end) - np.maximum(start, window.start)).sum())
+    if job is not None and len(set(job.collectives.trace.tolist())) > 1:
+        found = job.collectives
+        columns = np.flatnonzero((found.trace == which) & (found.device == index))
+        if len(columns):
+            column = int(columns[0])
+            return _inside(window, found.start[:, column], job.wait[:, column])
+    if lateness is not None:
+        columns = np.flatnonzero(lateness.devices == index)
+        if len(columns):
+            column = int(columns[0])
+            return _inside(window, lateness.start[:, column], lateness.wait[:, column])
+    return None
+
+
+def _inside(window: Window, start: Int64, wait: Int64) -> int:
+    return int(np.maximum(0, np.minimum(start + wait, window.end) - np.maximum(start, window.start)).sum())
 
 
 def _steps(context: Context) -> StepsReport:

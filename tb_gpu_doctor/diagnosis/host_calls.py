@@ -11,12 +11,13 @@ import numpy as np
 
 from tb_gpu_doctor.analysis.host_names import Kind, kind_of
 from tb_gpu_doctor.analysis.host_tree import enclosing
-from tb_gpu_doctor.traces.columns import HostEvents, Int64, Trace, UInt8
+from tb_gpu_doctor.analysis.torch_host_names import USER_FRAME
+from tb_gpu_doctor.traces.columns import NO_STAT, HostEvents, Int64, Trace, UInt8
 from tb_gpu_doctor.traces.grouping import group
 
 _MAX_DEPTH = 200
-# A Python frame (`$file.py:line function`) or a framework op (`name:Type`).
-_CALLER = re.compile(r"^\$|^[\w./\-]+:\w+$")
+# A Python frame (`$file.py:line function`, PyTorch's `file.py(line): function`) or a framework op (`name:Type`).
+_CALLER = re.compile(r"^\$|^[\w./\-]+:\w+$|\.py\(\d+\): |^aten::\w+$")
 _MODULE = re.compile(r"\bmodule=([\w.\-]+)")
 _JITTED = re.compile(r"^PjitFunction\(([^)]+)\)")
 # What stands around a compilation without being its function.
@@ -41,7 +42,10 @@ class HostCalls:
         launching[index[host.correlation > 0]] = True
         pairs = zip(names.tolist(), launching.tolist(), strict=True)
         by_name = np.array([kind_of(self.trace.strings[name], calls) for name, calls in pairs], np.uint8)
-        return np.where(host.step_num >= 0, np.uint8(Kind.NEUTRAL), by_name[index])
+        kind = by_name[index]
+        operators = self.trace.host_stats.get("operator", NO_STAT).rows
+        kind[operators] = np.where(kind[operators] == Kind.UNKNOWN_NAME, np.uint8(Kind.LAUNCH), kind[operators])
+        return np.where(host.step_num >= 0, np.uint8(Kind.NEUTRAL), kind)
 
     def parent(self, row: int) -> int:
         """Row of the innermost encloser of a host event, -1 for none; worked out a thread at a time."""
@@ -89,7 +93,10 @@ class HostCalls:
     def user_frame(self, row: int) -> str | None:
         """The frame of the user's own code that encloses an event most closely."""
         for at in self.stack(row):
-            if at != row and self.kind[at] == Kind.HOST_OTHER:
+            if at != row and (
+                self.kind[at] == Kind.HOST_OTHER
+                or (self.kind[at] == Kind.UNKNOWN_NAME and USER_FRAME.match(self.name(at)))
+            ):
                 return self.name(at)
         return None
 

@@ -31,12 +31,21 @@ TIMED_KINDS = frozenset(
         "op_placement",
         "cpu_contention",
         "imbalance",
+        "communication_bound",
         "idle_gpus",
     }
 )
 # What keeps the profile from telling; these say nothing of the run itself.
 PROFILE_KINDS = frozenset(
-    {"no_gpu_plane", "empty_gpu_plane", "dropped_events", "no_steps", "short_profile", "serialized_kernels"}
+    {
+        "no_gpu_plane",
+        "empty_gpu_plane",
+        "dropped_events",
+        "no_steps",
+        "short_profile",
+        "serialized_kernels",
+        "clock_skew",
+    }
 )
 
 
@@ -64,11 +73,13 @@ class GpuNames:
         refs: the GPUs meant.
         total: how many the profile has, so that all of them can be called so.
         show_host: whether the host must be named to tell them apart.
+        others: whether they are all GPUs but those named beside them, so that many can be called so.
     """
 
     refs: tuple[GpuRef, ...]
     total: int
     show_host: bool
+    others: bool = False
 
     def __len__(self) -> int:
         return len(self.refs)
@@ -149,6 +160,7 @@ class GpuReport:
     idle: int | None
     idle_by_cause: tuple[int, ...] | None
     occupancy: float | None
+    rank: int | None = None
 
 
 @dataclass(frozen=True)

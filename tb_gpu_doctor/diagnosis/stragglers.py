@@ -24,16 +24,18 @@ class Split:
         late, early: column numbers.
         excess: lateness of each late device over the median early one, shape (units, late).
         persistence: share of the units in which the late devices were late, the mean over them.
+        steady: whether they are late in most units, rather than often.
     """
 
     late: tuple[int, ...]
     early: tuple[int, ...]
     excess: Float64
     persistence: float
+    steady: bool = True
 
 
 def split_late(lateness: Float64, unit_length: float, limits: Thresholds) -> Split | None:
-    """Split devices at the largest gap of their median lateness; None when nobody is late for sure.
+    """Split devices into late and early ones; None when nobody is late for sure.
 
     Args:
         lateness: picoseconds behind the earliest device, shape (units, devices); a unit is a
@@ -41,26 +43,41 @@ def split_late(lateness: Float64, unit_length: float, limits: Thresholds) -> Spl
         unit_length: length of a typical unit; the threshold is a share of it.
         limits: thresholds.
 
-    A device is late when its median excess over the early ones reaches the threshold (one bad
-    step cannot move a median), when it was late in most units, and when chance is no
-    explanation: see `_chance`.
+    Looked for are first devices that are late in most units, then such that are late often,
+    by turns perhaps, and together cost as much.
     """
     units, devices = lateness.shape
     if units < limits.imbalance_min_units or devices < 2 or unit_length <= 0:
         return None
-    typical = np.median(lateness, axis=0)
+    found = _split(lateness, unit_length, limits, steady=True)
+    if found is None and units >= limits.imbalance_often_units:
+        found = _split(lateness, unit_length, limits, steady=False)
+    return found
+
+
+def _split(lateness: Float64, unit_length: float, limits: Thresholds, steady: bool) -> Split | None:
+    """Split at the largest gap of the typical lateness: the median, which one bad unit cannot move, or the mean.
+
+    A device is late when its typical excess over the early ones reaches the threshold, when it
+    was late in enough units, and when chance is no explanation: see `_chance`.
+    """
+    middle = np.median if steady else np.mean
+    typical = middle(lateness, axis=0)
     order = np.argsort(typical, kind="stable")
-    cut = int(np.argmax(np.diff(typical[order]))) + 1
+    # Among many that scatter somebody always is earliest: only a minority can be late by turns.
+    least = 1 if steady else (len(order) + 1) // 2
+    cut = int(np.argmax(np.diff(typical[order])[least - 1 :])) + least
     early, candidates = order[:cut], order[cut:]
-    reference = np.median(lateness[:, early], axis=1)
+    reference = middle(lateness[:, early], axis=1)
+    needed = limits.imbalance_persistence if steady else limits.imbalance_often
     late: list[int] = []
     persistences: list[float] = []
     for device in candidates.tolist():
         excess = lateness[:, device] - reference
         persistence = float(np.mean(excess >= limits.imbalance_warning / 2 * unit_length))
-        if float(np.median(excess)) < limits.imbalance_warning * unit_length:
+        if float(middle(excess)) < limits.imbalance_warning * unit_length:
             continue
-        if persistence < limits.imbalance_persistence:
+        if persistence < needed:
             continue
         if _chance(lateness, device, excess, len(candidates)) > limits.imbalance_max_chance:
             continue
@@ -69,8 +86,9 @@ def split_late(lateness: Float64, unit_length: float, limits: Thresholds) -> Spl
     if not late:
         return None
     late.sort()
-    others = tuple(device for device in range(devices) if device not in late)
-    return Split(tuple(late), others, lateness[:, late] - reference[:, None], float(np.mean(persistences)))
+    others = tuple(device for device in range(lateness.shape[1]) if device not in late)
+    excess = lateness[:, late] - reference[:, None]
+    return Split(tuple(late), others, excess, float(np.mean(persistences)), steady)
 
 
 def _chance(lateness: Float64, device: int, excess: Float64, late_count: int) -> float:

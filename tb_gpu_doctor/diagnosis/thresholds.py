@@ -81,8 +81,17 @@ class Thresholds:
     # In how many of the steps the same GPUs must be late, and how many there must be.
     imbalance_persistence: float = 2 / 3
     imbalance_min_units: int = 3
+    # Or, of at least so many steps or collectives, in how many of them when they take turns.
+    imbalance_often: float = 0.20
+    imbalance_often_units: int = 20
+    # What part of the lateness a cause must explain to be named.
+    imbalance_explained: float = 0.80
     # How likely noise alone may show as much lateness; above it nothing is said.
     imbalance_max_chance: float = 0.01
+
+    # Moving data between GPUs while nothing is computed, waiting for late ones not counted, of a GPU's window.
+    communication_warning: float = 0.10
+    communication_critical: float = 0.30
 
     # GPUs without any work, of the profile's GPUs: a warning from one on.
     idle_gpus_critical: float = 0.40

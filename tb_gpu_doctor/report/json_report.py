@@ -80,7 +80,7 @@ def _device(gpu: GpuReport) -> dict[str, Any]:
     causes = gpu.idle_by_cause or (None,) * len(CAUSE_IDS)
     return {
         **_gpu(gpu.gpu),
-        "rank": None,
+        "rank": gpu.rank,
         "name": gpu.name,
         "wall_ms": _ms(gpu.wall),
         "compute_ms": _ms(gpu.compute),

@@ -20,6 +20,9 @@ _SEPARATORS: dict[str, tuple[str, str]] = {"en": (",", "."), "es": (".", ",")}
 _AND: dict[str, str] = {"en": "and", "es": "y"}
 _ALL_GPUS: dict[str, str] = {"en": "all {} GPUs", "es": "las {} GPU"}
 _BOTH_GPUS: dict[str, str] = {"en": "both GPUs", "es": "las dos GPU"}
+_OTHER_GPUS: dict[str, str] = {"en": "the other {} GPUs", "es": "las otras {} GPU"}
+# From how many on the others are only counted.
+_MANY_OTHERS = 4
 _GPU: dict[str, tuple[str, str]] = {"en": ("GPU {}", "GPUs {}"), "es": ("GPU {}", "GPU {}")}
 _UNKNOWN: dict[str, str] = {"en": "unknown", "es": "desconocido"}
 _HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
@@ -100,13 +103,15 @@ def gpu_names(gpus: Any, lang: str = DEFAULT_LANGUAGE) -> str:
     """GPUs in words: ``GPU 2``, ``GPUs 0, 1 and 4-7``, ``all 8 GPUs``, ``worker1: GPU 0``.
 
     ``gpus`` has ``refs`` (objects with ``host`` and ``id``), ``total`` (how many the
-    profile has) and ``show_host``.
+    profile has), ``show_host`` and, where they are all but some named before, ``others``.
     """
     refs = list(gpus.refs)
     if len(refs) == gpus.total == 2:
         return _BOTH_GPUS[lang]
     if len(refs) == gpus.total and len(refs) > 1:
         return _ALL_GPUS[lang].format(number(len(refs), lang))
+    if getattr(gpus, "others", False) and len(refs) >= _MANY_OTHERS:
+        return _OTHER_GPUS[lang].format(number(len(refs), lang))
     by_host: dict[str, list[int]] = {}
     for ref in refs:
         by_host.setdefault(ref.host, []).append(ref.id)

@@ -229,10 +229,10 @@ class HostEvents:
 
 @dataclass(frozen=True)
 class SparseStat:
-    """A stat that few host events carry.
+    """A stat that few events carry.
 
     Attributes:
-        rows: rows of `HostEvents`, rising.
+        rows: rows of `HostEvents` or `DeviceEvents`, rising.
         values: their values, of the same shape; string ids where the stat is a text.
     """
 
@@ -306,9 +306,16 @@ def row_order(group: NDArray[np.integer[Any]], start: Int64, duration: Int64) ->
 
 def device_events(count: int, **given: Sequence[int] | NDArray[Any]) -> DeviceEvents:
     """Device columns from the given ones (unsorted), the rest "not recorded"; sorts them."""
+    return ordered_device_events(count, **given)[0]
+
+
+def ordered_device_events(count: int, **given: Sequence[int] | NDArray[Any]) -> tuple[DeviceEvents, Int64 | None]:
+    """As `device_events`, and the given row of each sorted one (None: they were sorted)."""
     columns = _columns(DeviceEvents, count, given)
     order = row_order(columns["device"], columns["start"], columns["duration"])
-    return DeviceEvents(**(columns if order is None else {name: column[order] for name, column in columns.items()}))
+    if order is None:
+        return DeviceEvents(**columns), None
+    return DeviceEvents(**{name: column[order] for name, column in columns.items()}), order
 
 
 def host_events(count: int, **given: Sequence[int] | NDArray[Any]) -> HostEvents:
@@ -332,15 +339,20 @@ class Trace:
     Attributes:
         path: the file.
         host: host name, from the file's content or its name.
-        format: ``xplane`` (others later).
+        format: ``xplane``, ``trace_json`` (TensorFlow's and JAX's export) or ``kineto`` (PyTorch).
         wall_start_unix_ns: epoch time of the clock's zero, when the file says.
         recorded: start and end of the recording on this clock, when the file says.
         warnings, errors: as the profiler recorded them.
         notes: what the decoder had to leave out or repair.
         host_stats: stats of tf.data's host events by the profiler's name (``id``, ``parent_id``,
             ``parallelism``, ``buffer_limit``, ``element_size``, ``cpu_budget``, ``autotune``), and
-            ``tracing_count`` of calls of a tf.function (how often it was traced so far); those that
-            no event carries are left out.
+            ``tracing_count`` of calls of a tf.function (how often it was traced so far), and ``operator``
+            (1) of PyTorch's operators; those that no event carries are left out.
+        device_stats: what PyTorch says of collectives, by name: ``collective``, ``dtype``,
+            ``process_group`` and ``group_ranks`` (string ids), ``in_elements``, ``out_elements`` (of
+            all ranks of a gather), ``group_size``; those that no event carries are left out.
+        rank: of the process in its job, when the file says.
+        world_size: processes of the job, when the file says.
     """
 
     path: str
@@ -358,3 +370,6 @@ class Trace:
     errors: tuple[str, ...] = ()
     notes: tuple[Note, ...] = field(default_factory=tuple)
     host_stats: Mapping[str, SparseStat] = field(default_factory=dict)
+    device_stats: Mapping[str, SparseStat] = field(default_factory=dict)
+    rank: int | None = None
+    world_size: int | None = None

@@ -1,8 +1,9 @@
 """Find the profile sessions of a logdir.
 
 A session is a folder ``<run>/plugins/profile/<session>/`` at any depth, holding one
-file a host. Callers may also name the run, the ``profile`` folder, the session folder or
-one file: whatever they have at hand works.
+file a host; or, of PyTorch, one recording among the ``*.pt.trace.json[.gz]`` of any folder, one file
+a process. Callers may also name the run, the ``profile`` folder, the session folder or one file:
+whatever they have at hand works.
 """
 
 from __future__ import annotations
@@ -14,11 +15,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tb_gpu_doctor.traces.errors import Note, TraceError
+from tb_gpu_doctor.traces.torch_names import TORCH_SUFFIXES, captures, natural_key, torch_stem, worker_of
 
 PROFILE_FOLDER = ("plugins", "profile")
 XPLANE_SUFFIX = ".xplane.pb"
-# Formats that people have and that cannot be read (yet): named instead of passed over in silence.
-_UNREADABLE_SUFFIXES = ((".xplane.riegeli", "riegeli"), (".trace.json.gz", "trace_json"), (".trace.json", "trace_json"))
+# In this order: of a host that has several formats the first one is read.
+_READABLE_SUFFIXES = (
+    (XPLANE_SUFFIX, "xplane"),
+    *((suffix, "kineto") for suffix in TORCH_SUFFIXES),
+    (".trace.json.gz", "trace_json"),
+    (".trace.json", "trace_json"),
+)
+# Formats that people have and that cannot be read: named instead of passed over in silence.
+UNREADABLE_SUFFIXES = ((".xplane.riegeli", "riegeli"),)
+# What one file may be called if a person names it.
+_JSON_SUFFIXES = (".json.gz", ".json")
 _SESSION_TIME = re.compile(r"^(\d{4})_(\d\d)_(\d\d)_(\d\d)_(\d\d)_(\d\d)")
 # Deeper trees than this are not logdirs; the bound also ends symlink mazes.
 MAX_DEPTH = 32
@@ -42,7 +53,7 @@ class Session:
 
     Attributes:
         run: TensorBoard run, the path below the logdir with ``/``, "" for the logdir itself.
-        session: folder name.
+        session: folder name; of PyTorch's, the time of the recording where the files' names tell it.
         path: the folder.
         files: sorted by host.
         problem: set when no file of the session can be read.
@@ -110,14 +121,15 @@ def find_sessions(path: str) -> SessionScan:
     if os.path.isfile(path):
         return SessionScan(path, (_single_file(path),), (os.path.basename(path),), ())
     problems: list[TraceError] = []
-    sessions = []
-    for run, folder in _session_folders(path, problems):
-        session = _read_session(run, folder, problems)
-        if session is not None:
+    sessions: list[Session] = []
+    for run, folder, torch in _session_folders(path, problems):
+        if torch:
+            sessions.extend(_torch_sessions(run, folder, torch))
+        elif (session := _read_session(run, folder, problems)) is not None:
             sessions.append(session)
     sessions.sort(key=lambda s: (s.recorded_unix_s, s.session, s.run), reverse=True)
     pattern = "/".join((*PROFILE_FOLDER, "*", "*" + XPLANE_SUFFIX))
-    searched = (pattern, "**/" + pattern, "*" + XPLANE_SUFFIX)
+    searched = (pattern, "**/" + pattern, "*" + XPLANE_SUFFIX, "**/*.pt.trace.json[.gz]")
     if not sessions and not os.access(path, os.R_OK | os.X_OK):
         raise TraceError("no_permission", path)
     return SessionScan(path, tuple(sessions), searched, tuple(problems))
@@ -133,18 +145,24 @@ def _folder_error(folder: str, error: OSError) -> TraceError:
     return TraceError("io_error", folder, reason=_reason(error))
 
 
-def _session_folders(root: str, problems: list[TraceError]) -> Iterator[tuple[str, str]]:
-    """(run, session folder) pairs at any depth of ``root``, also when ``root`` lies inside ``plugins/profile``."""
+_Found = tuple[str, str, list[str]]
+
+
+def _session_folders(root: str, problems: list[TraceError]) -> Iterator[_Found]:
+    """(run, folder, PyTorch's files in it) at any depth of ``root``; without such files it is a session folder.
+
+    ``root`` may lie inside ``plugins/profile``.
+    """
     parts = os.path.abspath(root).split(os.sep)
     if tuple(parts[-3:-1]) == PROFILE_FOLDER or _holds_profiles(root):
-        yield "", root
+        yield "", root, []
     if tuple(parts[-2:]) == PROFILE_FOLDER:
-        for name in _subfolders(root, problems):
-            yield "", os.path.join(root, name)
+        for name in _listed(root, problems)[0]:
+            yield "", os.path.join(root, name), []
         return
     if parts[-1] == PROFILE_FOLDER[0]:
-        for name in _subfolders(os.path.join(root, PROFILE_FOLDER[1]), problems):
-            yield "", os.path.join(root, PROFILE_FOLDER[1], name)
+        for name in _listed(os.path.join(root, PROFILE_FOLDER[1]), problems)[0]:
+            yield "", os.path.join(root, PROFILE_FOLDER[1], name), []
     seen: set[tuple[int, int]] = set()
     stack = [(root, "", 0)]
     links: list[tuple[str, str, int]] = []  # followed last, so that a run keeps its own name
@@ -157,27 +175,37 @@ def _session_folders(root: str, problems: list[TraceError]) -> Iterator[tuple[st
         if (stat.st_dev, stat.st_ino) in seen:
             continue
         seen.add((stat.st_dev, stat.st_ino))
-        for name in _subfolders(folder, problems):
+        folders, torch = _listed(folder, problems)
+        if torch and not (folder == root and tuple(parts[-3:-1]) == PROFILE_FOLDER):
+            yield run, folder, torch
+        for name in folders:
             child = os.path.join(folder, name)
             if name == PROFILE_FOLDER[0]:
                 profile = os.path.join(child, PROFILE_FOLDER[1])
                 if os.path.isdir(profile):
-                    for session in _subfolders(profile, problems):
-                        yield run, os.path.join(profile, session)
+                    for session in _listed(profile, problems)[0]:
+                        yield run, os.path.join(profile, session), []
             elif depth < MAX_DEPTH:
                 later = links if os.path.islink(child) else stack
                 later.append((child, f"{run}/{name}" if run else name, depth + 1))
 
 
-def _subfolders(folder: str, problems: list[TraceError]) -> list[str]:
+def _listed(folder: str, problems: list[TraceError]) -> tuple[list[str], list[str]]:
+    """(folders, PyTorch's trace files) in a folder."""
+    folders, torch = [], []
     try:
         with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries if _is_folder(entry))
+            for entry in entries:
+                if entry.name.endswith(TORCH_SUFFIXES):
+                    torch.append(entry.name)
+                elif _is_folder(entry):
+                    folders.append(entry.name)
     except FileNotFoundError:
-        return []  # removed while we walked
+        return [], []  # removed while we walked
     except OSError as error:
         problems.append(_folder_error(folder, error))
-        return []
+        return [], []
+    return sorted(folders), torch
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -188,10 +216,24 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _holds_profiles(folder: str) -> bool:
+    suffixes = tuple(suffix for suffix, form in _READABLE_SUFFIXES if form != "kineto")
     try:
-        return any(name.endswith(XPLANE_SUFFIX) for name in os.listdir(folder))
+        return any(name.endswith(suffixes) and torch_stem(name) is None for name in os.listdir(folder))
     except OSError:
         return False
+
+
+def _torch_sessions(run: str, folder: str, names: list[str]) -> Iterator[Session]:
+    """The recordings in a folder of PyTorch's traces."""
+    base = os.path.basename(os.path.abspath(folder))
+    for capture in captures(names):
+        files = [
+            _profile_file(os.path.join(folder, name), host, "kineto")
+            for host, name in capture.files
+            if not os.path.isdir(os.path.join(folder, name))
+        ]
+        if files:
+            yield _session(run, capture.name or base, folder, files)
 
 
 def _read_session(run: str, folder: str, problems: list[TraceError]) -> Session | None:
@@ -202,18 +244,19 @@ def _read_session(run: str, folder: str, problems: list[TraceError]) -> Session 
     except OSError as error:
         problems.append(_folder_error(folder, error))
         return None
-    files = [_profile_file(os.path.join(folder, name)) for name in names if name.endswith(XPLANE_SUFFIX)]
-    # A host that has only formats we cannot read is listed with the reason.
-    hosts = {file.host for file in files}
-    for suffix, form in _UNREADABLE_SUFFIXES:
+    # The first format that a host has is read; one with formats we cannot read is listed with the reason.
+    files: dict[str, ProfileFile] = {}
+    for suffix, form in (*_READABLE_SUFFIXES, *UNREADABLE_SUFFIXES):
         for name in names:
-            if name.endswith(suffix) and name[: -len(suffix)] not in hosts:
-                hosts.add(name[: -len(suffix)])
-                files.append(_profile_file(os.path.join(folder, name), suffix, form, Note(form, {"file": name})))
+            if name.endswith(suffix) and (form == "kineto" or torch_stem(name) is None):
+                host = name[: -len(suffix)]
+                problem = Note(form, {"file": name}) if (suffix, form) in UNREADABLE_SUFFIXES else None
+                if host not in files:
+                    files[host] = _profile_file(os.path.join(folder, name), host, form, problem)
     if not files:
         return None
-    files.sort(key=lambda file: file.host)
-    return _session(run, os.path.basename(os.path.abspath(folder)), folder, files)
+    ordered = sorted(files.values(), key=lambda file: natural_key(file.host))
+    return _session(run, os.path.basename(os.path.abspath(folder)), folder, ordered)
 
 
 def _session(run: str, name: str, folder: str, files: list[ProfileFile]) -> Session:
@@ -229,26 +272,39 @@ def _session(run: str, name: str, folder: str, files: list[ProfileFile]) -> Sess
     )
 
 
-def _profile_file(
-    path: str, suffix: str = XPLANE_SUFFIX, form: str = "xplane", problem: Note | None = None
-) -> ProfileFile:
-    name = os.path.basename(path)
-    host = name[: -len(suffix)] if name.endswith(suffix) else name
+def _profile_file(path: str, host: str, form: str, problem: Note | None = None) -> ProfileFile:
     size, modified = 0, 0.0
     try:
         stat = os.stat(path)
         size, modified = stat.st_size, stat.st_mtime
     except OSError as error:
-        problem = problem or Note("unreadable_file", {"file": name, "reason": _reason(error)})
+        reason = _reason(error)
+        problem = problem or Note("unreadable_file", {"file": os.path.basename(path), "reason": reason})
     return ProfileFile(path, host, form, size, modified, problem)
 
 
+def host_of(path: str) -> str:
+    """The host or process that a file's name names."""
+    name = os.path.basename(path)
+    if torch_stem(name) is not None:
+        return worker_of(name)
+    for suffix in (*(s for s, _ in (*_READABLE_SUFFIXES, *UNREADABLE_SUFFIXES)), *_JSON_SUFFIXES):
+        if name.endswith(suffix) and name != suffix:
+            return name[: -len(suffix)]
+    return name
+
+
 def _single_file(path: str) -> Session:
-    for suffix, form in _UNREADABLE_SUFFIXES:
-        if path.endswith(suffix):
-            file = _profile_file(path, suffix, form, Note(form, {"file": os.path.basename(path)}))
+    """A session of one file; what is not called after another format is taken for an XPlane."""
+    name = os.path.basename(path)
+    form, problem = "xplane", None
+    for suffix, other in (*_READABLE_SUFFIXES, *UNREADABLE_SUFFIXES, *((s, "trace_json") for s in _JSON_SUFFIXES)):
+        if name.endswith(suffix):
+            form = other
+            problem = Note(form, {"file": name}) if (suffix, form) in UNREADABLE_SUFFIXES else None
             break
     else:
-        file = _profile_file(path)
+        if name.endswith((".gz", ".zip", ".zst")):
+            problem = Note("unsupported_format", {"file": name})
     folder = os.path.dirname(os.path.abspath(path))
-    return _session("", os.path.basename(folder), folder, [file])
+    return _session("", os.path.basename(folder), folder, [_profile_file(path, host_of(path), form, problem)])

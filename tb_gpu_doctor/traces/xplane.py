@@ -27,7 +27,7 @@ from tb_gpu_doctor.traces.columns import (
     ordered_host_events,
 )
 from tb_gpu_doctor.traces.errors import Note, TraceError
-from tb_gpu_doctor.traces.sessions import XPLANE_SUFFIX
+from tb_gpu_doctor.traces.sessions import host_of
 from tb_gpu_doctor.traces.wire import RawPlane, decode_plane
 from tb_gpu_doctor.traces.xplane_columns import (
     DEVICE_SLOTS,
@@ -65,7 +65,7 @@ def read_xplane(path: str, host: str | None = None, progress: Callable[[float], 
         TraceError: see `tb_gpu_doctor.traces.xspace.walk`; also ``malformed`` (params: plane, offset)
             and ``too_many_events``.
     """
-    builder = _Builder(path, host if host is not None else _host_of(path))
+    builder = _Builder(path, host if host is not None else host_of(path))
     size = max(os.path.getsize(path), 1) if os.path.exists(path) else 1
     seen_any = False
     for item in walk(path):
@@ -84,11 +84,6 @@ def read_xplane(path: str, host: str | None = None, progress: Callable[[float], 
     if not seen_any or not builder.looks_like_xspace():
         raise TraceError("not_xplane", path)
     return builder.trace()
-
-
-def _host_of(path: str) -> str:
-    name = os.path.basename(path)
-    return name[: -len(XPLANE_SUFFIX)] if name.endswith(XPLANE_SUFFIX) else name
 
 
 @dataclass

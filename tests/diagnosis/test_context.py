@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tb_gpu_doctor.diagnosis.context import Context
@@ -19,6 +21,17 @@ from tests.diagnosis.build import MS, marked_steps, profile
 )  # fmt: skip
 def test_the_framework_is_read_from_names(names: tuple[str, ...], framework: str | None) -> None:
     assert Context((profile(1, names=names, host_event="work"),)).framework == framework
+
+
+def test_pytorch_is_told_by_the_format() -> None:
+    made = profile(1, names=("aten::add", "jax/", "IteratorGetNext"), host_event="work")
+    torch = Context((replace(made, trace=replace(made.trace, format="kineto")),))
+    assert torch.framework == "pytorch" and not torch.uses_keras
+    given = [
+        p.key.rpartition(".")[2]
+        for p in torch.advice("transfer_bound", "pinned@", "layouts", "donate@jax", "keep_on_gpu")
+    ]
+    assert given == ["pinned_pytorch", "layouts_pytorch", "keep_on_gpu"]
 
 
 def test_advice_fits_the_framework() -> None:

@@ -198,6 +198,72 @@ def test_evidence_shows_who_waited_for_whom() -> None:
     assert item.step is not None and 20 <= item.step < 30
 
 
+def test_which_kernels_are_slow_and_by_how_much() -> None:
+    slow = [rows(2, 100, 7.5), rows(2, 10, 6, name="norm"), rows(2, 5, 1, name="same")]
+    usual = [rows(gpu, 100, 5) for gpu in (0, 1)] + [rows(gpu, 10, 4, name="norm") for gpu in (0, 1)]
+    usual += [rows(gpu, 5, 1, name="same") for gpu in (0, 1)]
+    made = profile(
+        3, lateness=arrivals([[0, 0, 27]] * 10), communication=[0.31, 0.31, 0.01],
+        compute_per_step=[[54.5] * 10, [54.5] * 10, [81.5] * 10], kernels=[*usual, *slow],
+    )  # fmt: skip
+    finding = imbalance(made)
+    assert finding is not None and finding.cause == "slow_gpu"
+    named = next(phrase for phrase in finding.explanation if phrase.key.endswith("slow_kernels"))
+    assert named.params["kernels"] == ("gemm", "norm")
+    assert named.params["times"] == pytest.approx(815 / 545)
+
+
+def test_what_the_late_host_did_is_named() -> None:
+    made = profile(
+        3, lateness=arrivals([[0, 0, 30]] * 10), communication=[0.31, 0.31, 0.01],
+        idle=[{}, {}, {Cause.HOST_OTHER: 0.28}], host_event="$train.py:12 log",
+    )  # fmt: skip
+    finding = imbalance(made)
+    assert finding is not None and finding.cause == "late_host"
+    named = next(phrase for phrase in finding.explanation if phrase.key.endswith("host_event"))
+    assert named.params["name"] == "$train.py:12 log"
+    assert named.params["what"].key == "report.causes.host_other"
+
+
+@pytest.mark.parametrize(("explained", "cause"), [(0.23, None), (0.25, "late_input")])
+def test_a_cause_is_named_only_if_it_covers_most_of_the_lateness(explained: float, cause: str | None) -> None:
+    made = profile(
+        3, lateness=arrivals([[0, 0, 30]] * 10), communication=[0.31, 0.31, 0.01],
+        idle=[{}, {}, {Cause.INPUT: explained}], compute_per_step=[[50.0] * 10] * 3,
+    )  # fmt: skip
+    finding = imbalance(made)
+    assert finding is not None and finding.cause == cause
+
+
+def test_more_work_is_shared_out_not_gone() -> None:
+    made = profile(
+        3, lateness=arrivals([[0, 0, 30]] * 10), communication=[0.31, 0.31, 0.01],
+        compute_per_step=[[50.0] * 10, [50.0] * 10, [80.0] * 10], kernel_counts=[100, 100, 160],
+    )  # fmt: skip
+    finding = imbalance(made)
+    assert finding is not None and finding.cause == "uneven_work"
+    # 50, 50 and 80 ms of work: 60 each, so a step of 80 gets 20 shorter
+    assert finding.saving_ps_per_step == pytest.approx(20 * MS)
+
+
+def test_stragglers_that_take_turns() -> None:
+    """Two of six GPUs hold up every second collective, one after the other."""
+    rng = np.random.default_rng(3)
+    behind = rng.uniform(0, 2, (40, 6))
+    behind[0::4, 1] += 70
+    behind[2::4, 4] += 60
+    shares = [(behind.max(axis=1) - behind[:, gpu]).mean() / 100 + 0.01 for gpu in range(6)]
+    finding = imbalance(
+        profile(
+            6, steps=40, lateness=arrivals(behind.tolist()), communication=shares, compute_per_step=[[50.0] * 40] * 6
+        )
+    )
+    assert finding is not None
+    assert [gpu.id for gpu in finding.gpus] == [1, 4]
+    assert any(phrase.key.endswith("not_always") for phrase in finding.explanation)
+    assert finding.saving_ps_per_step == pytest.approx(33 * MS, rel=0.1)
+
+
 # -- the split itself ----------------------------------------------------------------------
 
 
@@ -234,3 +300,19 @@ def test_noise_alone_hardly_ever_looks_like_a_habit(devices: int, steps: int) ->
         wrong += split_late(behind, 100.0, T) is not None
     print(devices, steps, wrong / 400)
     assert wrong / 400 < 0.05
+
+
+@pytest.mark.parametrize("devices", [2, 8, 32])
+@pytest.mark.parametrize("units", [20, 84])
+@pytest.mark.parametrize("kind", ["exponential", "rare"])
+def test_noise_in_collectives_hardly_ever_looks_like_turns(devices: int, units: int, kind: str) -> None:
+    rng = np.random.default_rng(devices * 1000 + units)
+    wrong = 0
+    for _ in range(100):
+        if kind == "exponential":
+            behind = rng.exponential(30.0, (units, devices))
+        else:  # one GPU in a while is very late
+            behind = rng.uniform(0, 5, (units, devices)) + 300 * (rng.random((units, devices)) < 0.05)
+        behind -= behind.min(axis=1, keepdims=True)
+        wrong += split_late(behind, 100.0, T) is not None
+    assert wrong / 100 < 0.05

@@ -104,6 +104,9 @@ def test_gpus(ids: list[int], total: int, english: str, spanish: str) -> None:
 def test_gpus_of_several_hosts() -> None:
     refs = (GpuRef("a", 0), GpuRef("a", 1), GpuRef("b", 3))
     assert gpu_names(GpuNames(refs, 9, True), "en") == "a: GPUs 0 and 1; b: GPU 3"
+    others = GpuNames(tuple(GpuRef("a", i) for i in range(6)), 8, True, others=True)
+    assert (gpu_names(others, "en"), gpu_names(others, "es")) == ("the other 6 GPUs", "las otras 6 GPU")
+    assert gpu_names(GpuNames(refs, 9, True, others=True), "en") == "a: GPUs 0 and 1; b: GPU 3", "few enough to name"
     assert LocaleFormatter("en").format("{g:Gpus}", g=GpuNames(refs, 9, True)) == "a: GPUs 0 and 1; b: GPU 3"
     assert LocaleFormatter("es").format("{g:Gpus}", g=GpuNames(refs, 3, True)) == "Las 3 GPU"
 

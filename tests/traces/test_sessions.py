@@ -152,8 +152,8 @@ def test_caches_of_the_stock_profiler_are_no_sessions_and_no_hosts(tmp_path: Pat
     assert found(find_sessions(str(tmp_path))) == [("", FIRST, ["host"])]
 
 
-@pytest.mark.parametrize(("name", "code"), [("host.xplane.riegeli", "riegeli"), ("host.trace.json.gz", "trace_json")])
-def test_formats_that_cannot_be_read_are_named(tmp_path: Path, name: str, code: str) -> None:
+def test_formats_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    name, code = "host.xplane.riegeli", "riegeli"
     path = put(tmp_path, f"train/plugins/profile/{FIRST}/{name}")
     for where in (tmp_path, path, path.parent):
         (session,) = find_sessions(str(where)).sessions
@@ -167,6 +167,106 @@ def test_a_trace_beside_an_xplane_is_the_same_recording(tmp_path: Path) -> None:
     put(tmp_path, f"plugins/profile/{FIRST}/host.trace.json.gz")
     (session,) = find_sessions(str(tmp_path)).sessions
     assert session.problem is None and [f.host for f in session.files] == ["host"]
+
+
+@pytest.mark.parametrize("name", ["host.trace.json.gz", "host.trace.json"])
+def test_an_export_alone_is_read(tmp_path: Path, name: str) -> None:
+    path = put(tmp_path, f"train/plugins/profile/{FIRST}/{name}")
+    for where in (tmp_path, path, path.parent):
+        (session,) = find_sessions(str(where)).sessions
+        assert session.problem is None and session.session == FIRST
+        assert [(f.host, f.format) for f in session.files] == [("host", "trace_json")]
+
+
+def test_every_host_by_the_best_format_it_has(tmp_path: Path) -> None:
+    names = ("a.xplane.pb", "a.trace.json.gz", "b.trace.json.gz", "b.trace.json", "c.trace.json", "c.xplane.riegeli")
+    for name in names:
+        put(tmp_path, f"plugins/profile/{FIRST}/{name}")
+    (session,) = find_sessions(str(tmp_path)).sessions
+    assert [(f.host, f.format, Path(f.path).name) for f in session.files] == [
+        ("a", "xplane", "a.xplane.pb"), ("b", "trace_json", "b.trace.json.gz"), ("c", "trace_json", "c.trace.json"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("below", ["", "train", "a/b/train"])
+def test_ranks_in_one_folder_are_one_session(tmp_path: Path, below: str) -> None:
+    for rank in (0, 1, 2, 10):
+        put(tmp_path, f"{below}/rank{rank}.pt.trace.json.gz".lstrip("/"))
+    expected = (below, Path(below).name or tmp_path.name, ["rank0", "rank1", "rank2", "rank10"])
+    scan = find_sessions(str(tmp_path))
+    assert found(scan) == [expected]
+    assert {f.format for f in scan.sessions[0].files} == {"kineto"}
+    assert found(find_sessions(str(tmp_path / below))) == [("", expected[1], expected[2])]
+
+
+def torch_time(session: str) -> int:
+    """Seconds since 1970 of a session's name."""
+    return int(time.mktime(time.strptime(session, "%Y_%m_%d_%H_%M_%S")))
+
+
+@pytest.mark.parametrize("digits", [13, 19])
+@pytest.mark.parametrize("suffix", [".pt.trace.json", ".pt.trace.json.gz"])
+def test_recordings_of_the_handler_are_told_apart_by_time(tmp_path: Path, digits: int, suffix: str) -> None:
+    for session in (FIRST, SECOND):
+        for host, lag in (("node-1.example_17", 0.2), ("node-0_16", 3.5)):
+            stamp = int((torch_time(session) + lag) * 1000) * 10 ** (digits - 13)
+            put(tmp_path, f"run/{host}.{stamp}{suffix}")
+    assert found(find_sessions(str(tmp_path))) == [
+        ("run", name, ["node-0_16", "node-1.example_17"]) for name in (SECOND, FIRST)
+    ]
+
+
+def test_quick_recordings_of_one_worker_are_sessions_of_their_own(tmp_path: Path) -> None:
+    base = torch_time(FIRST)
+    for worker, times in (("a", (0, 4, 8)), ("b", (5, 9, 13))):  # b is late, yet its first belongs to a's first
+        for seconds in times:
+            put(tmp_path, f"{worker}.{(base + seconds) * 1000}.pt.trace.json")
+    sessions_found = find_sessions(str(tmp_path)).sessions
+    assert [[Path(f.path).name for f in s.files] for s in reversed(sessions_found)] == [
+        [f"a.{(base + a) * 1000}.pt.trace.json", f"b.{(base + a + 5) * 1000}.pt.trace.json"] for a in (0, 4, 8)
+    ]
+    assert len({s.session for s in sessions_found}) == 3
+
+
+def test_numbered_recordings_are_told_apart(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        for step in (10, 20):
+            put(tmp_path, f"rank{rank}_step_{step}.pt.trace.json.gz")
+    assert sorted(found(find_sessions(str(tmp_path)))) == [
+        ("", "step_10", ["rank0", "rank1"]), ("", "step_20", ["rank0", "rank1"]),
+    ]  # fmt: skip
+
+
+def test_a_packed_copy_is_no_second_recording(tmp_path: Path) -> None:
+    put(tmp_path, "rank0.pt.trace.json")
+    put(tmp_path, "rank0.pt.trace.json.gz")
+    (session,) = find_sessions(str(tmp_path)).sessions
+    assert [Path(f.path).name for f in session.files] == ["rank0.pt.trace.json.gz"]
+
+
+def test_both_frameworks_in_one_logdir(tmp_path: Path) -> None:
+    put(tmp_path, f"plugins/profile/{FIRST}/host.xplane.pb")
+    put(tmp_path, "torch/rank0.pt.trace.json.gz")
+    (tmp_path / "folder.pt.trace.json").mkdir()
+    assert sorted(found(find_sessions(str(tmp_path)))) == [("", FIRST, ["host"]), ("torch", "torch", ["rank0"])]
+
+
+@pytest.mark.parametrize(
+    ("name", "host", "form", "code"),
+    [
+        ("node_17.1700000000000.pt.trace.json.gz", "node_17", "kineto", None),
+        ("worker0_step_12.1694128201545.pt.trace.json", "worker0", "kineto", None),
+        ("my trace.json", "my trace", "trace_json", None),
+        ("trace.json.gz", "trace", "trace_json", None),
+        ("logs.tar.gz", "logs.tar.gz", "xplane", "unsupported_format"),
+        ("host.xplane.pb.gz", "host.xplane.pb.gz", "xplane", "unsupported_format"),
+    ],
+)
+def test_one_file_of_any_format(tmp_path: Path, name: str, host: str, form: str, code: str | None) -> None:
+    (session,) = find_sessions(str(put(tmp_path, name))).sessions
+    (file,) = session.files
+    assert (file.host, file.format) == (host, form)
+    assert (session.problem.code if session.problem else None) == code
 
 
 def test_a_host_that_cannot_be_read_is_named_beside_those_that_can(tmp_path: Path) -> None:
@@ -323,10 +423,11 @@ def test_the_real_profiles() -> None:
     if not SHARED_TRACES.is_dir():
         pytest.skip(f"real profiles not present ({SHARED_TRACES})")
     scan = find_sessions(str(SHARED_TRACES))
-    assert {s.run for s in scan.sessions if s.problem is None} == {
-        "tf_bert_8gpu", "jax_conv_8xmi300x", "jax_conv_8xmi300x_older", "jax_gemm_1of8_mi300x", "jax_te_attention",
-        "xla_2xgtx1080ti",
-    }  # fmt: skip
+    folders = {folder.name for folder in SHARED_TRACES.iterdir() if folder.is_dir()}
+    assert {s.run for s in scan.sessions if s.problem is None} == folders
+    files = {s.run: (s.files[0].format, len(s.files)) for s in scan.sessions}
+    assert files["xla_2xgtx1080ti"] == ("xplane", 1)
+    assert files["kineto_megatron_tp8_a100"] == files["kineto_dlrm_8xv100"] == ("kineto", 8)
 
 
 def test_the_demo_runs(demo_logs: Path) -> None:

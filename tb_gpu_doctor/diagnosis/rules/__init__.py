@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding
 from tb_gpu_doctor.diagnosis.rules.checkpoint_stall import check as check_checkpoint_stall
+from tb_gpu_doctor.diagnosis.rules.clock_skew import check as check_clock_skew
+from tb_gpu_doctor.diagnosis.rules.communication_bound import check as check_communication_bound
 from tb_gpu_doctor.diagnosis.rules.compile_stall import check as check_compile_stall
 from tb_gpu_doctor.diagnosis.rules.cpu_contention import check as check_cpu_contention
 from tb_gpu_doctor.diagnosis.rules.dropped_events import check as check_dropped_events
@@ -39,6 +41,7 @@ RULES: tuple[Rule, ...] = (
     check_checkpoint_stall,
     check_step_outliers,
     check_imbalance,
+    check_communication_bound,
     check_idle_gpus,
     check_low_occupancy,
     check_underfilled_gpu,
@@ -48,4 +51,5 @@ RULES: tuple[Rule, ...] = (
     check_no_steps,
     check_short_profile,
     check_serialized_kernels,
+    check_clock_skew,
 )

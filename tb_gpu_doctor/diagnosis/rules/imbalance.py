@@ -1,9 +1,9 @@
 """GPUs that keep the others waiting, step after step.
 
-Reads: who enters the collectives late; without collectives, who computes longer. A late
-arrival costs only what the others cannot hide behind their own compute, so the loss is
-bounded by how much more time they spend in communication and waiting than the late GPU.
-Each host is judged on its own clock.
+Reads: who enters the collectives late, over all files of the job that share them; without
+collectives, who computes longer. A late arrival costs only what the others cannot hide behind their
+own compute, so the loss is bounded by how much more time they spend in communication and waiting
+than the late GPU. Between two files only what exceeds the error of their clocks counts.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tb_gpu_doctor.analysis.results import DeviceAccounting, DeviceSummary, Lateness
-from tb_gpu_doctor.analysis.vocabulary import Cause
-from tb_gpu_doctor.diagnosis.context import Context, HostProfile
+from tb_gpu_doctor.analysis.results import DeviceSummary
+from tb_gpu_doctor.diagnosis.arrivals import Arrivals, Member, find_arrivals, refs
+from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.late_causes import Reason, late_reason
-from tb_gpu_doctor.diagnosis.model import Evidence, Finding, GpuRef, Phrase
-from tb_gpu_doctor.diagnosis.stragglers import Split, split_late
+from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
+from tb_gpu_doctor.diagnosis.stragglers import split_late
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 
 KIND = "imbalance"
@@ -29,14 +28,14 @@ _DIFFERS = 1.01
 
 @dataclass(frozen=True)
 class _Case:
-    """The imbalance of one host."""
+    """The imbalance among GPUs that wait for each other."""
 
-    profile: HostProfile
-    culprits: tuple[int, ...]
-    victims: tuple[int, ...]
+    late: tuple[Member, ...]
+    early: tuple[Member, ...]
     shares: tuple[float, ...]
     per_step: float | None
     persistence: float
+    steady: bool
     by_steps: bool
     compute_ratio: float
     kernel_ratio: float
@@ -46,40 +45,80 @@ class _Case:
 
 def check(context: Context) -> Iterator[Finding]:
     """One finding over all hosts."""
-    cases = [case for profile in context.profiles if (case := _case(profile, context.thresholds)) is not None]
+    limits = context.thresholds
+    cases = [case for found in find_arrivals(context) if (case := _case(found, limits)) is not None]
     if not cases:
+        yield from _by_turns(context)
         return
     share = float(np.mean([value for case in cases for value in case.shares]))
     savings = [case.per_step for case in cases if case.per_step is not None]
-    culprits = _refs(cases, lambda case: case.culprits)
-    victims = _refs(cases, lambda case: case.victims)
+    culprits = refs([member for case in cases for member in case.late])
+    victims = refs([member for case in cases for member in case.early])
     compute_ratio = float(np.mean([case.compute_ratio for case in cases]))
     kernel_ratio = float(np.mean([case.kernel_ratio for case in cases]))
+    # Hosts may differ; the one that loses most speaks for all.
+    reason = max(cases, key=lambda case: max(case.shares)).reason
     facts = {
         "gpus": context.names(culprits),
-        "victims": context.names(victims),
+        "victims": context.names(victims, others=len(culprits) + len(victims) == context.gpu_count),
         "share": share,
         "persistence": float(np.mean([case.persistence for case in cases])),
         "more_compute": compute_ratio - 1,
         "more_kernels": kernel_ratio - 1,
+        "reason": reason.amount,
     }
     sentence = "explanation" if all(case.by_steps for case in cases) else "explanation_collectives"
-    # Hosts may differ; the one that loses most speaks for all.
-    reason = max(cases, key=lambda case: max(case.shares)).reason
-    facts["reason"] = reason.amount
     hint, order = _hint(reason.cause, kernel_ratio)
     yield Finding(
         kind=KIND,
-        severity="critical" if share >= context.thresholds.imbalance_critical else "warning",
+        severity="critical" if share >= limits.imbalance_critical else "warning",
         title=Phrase(f"findings.{KIND}.title", facts),
-        explanation=(Phrase(f"findings.{KIND}.{sentence}", facts), Phrase(f"findings.{KIND}.hints.{hint}", facts)),
+        explanation=(
+            Phrase(f"findings.{KIND}.{sentence}", facts),
+            *([] if all(case.steady for case in cases) else [Phrase(f"findings.{KIND}.not_always", facts)]),
+            Phrase(f"findings.{KIND}.hints.{hint}", facts),
+            *_details(reason),
+        ),
         advice=context.advice(KIND, *order),
         gpus=culprits,
         victims=victims,
         cause=reason.cause,
         share=share,
         saving_ps_per_step=float(np.mean(savings)) if savings else None,
-        evidence=tuple(item for case in cases for item in case.evidence)[: context.thresholds.max_evidence],
+        evidence=tuple(item for case in cases for item in case.evidence)[: limits.max_evidence],
+    )
+
+
+def _by_turns(context: Context) -> Iterator[Finding]:
+    """A remark when much is waited inside collectives and nobody in particular is to blame."""
+    lateness, limits = context.job.lateness, context.thresholds
+    if lateness is None:
+        return
+    found = lateness.collectives
+    shares: dict[Member, float] = {}
+    for trace, device in zip(found.trace.tolist(), found.device.tolist(), strict=True):
+        exposed, member = context.job.exposed.get((trace, device)), Member(context.profiles[trace], device)
+        account = member.account
+        if exposed is not None and account is not None and account.wall > 0:
+            shares[member] = exposed.waiting / account.wall
+    if not shares or (share := float(np.mean(list(shares.values())))) < limits.imbalance_critical:
+        return
+    last = np.argmax(lateness.behind, axis=1)
+    counts = np.bincount(last[lateness.behind.max(axis=1) > lateness.error], minlength=len(found.trace))
+    most = int(np.argmax(counts))
+    explanation = [Phrase(f"findings.{KIND}.turns", {"share": share})]
+    if counts[most]:
+        gpu = context.profiles[int(found.trace[most])].ref(int(found.device[most]))
+        often = {"gpus": context.names([gpu]), "often": counts[most] / len(found), "count": len(found)}
+        explanation.append(Phrase(f"findings.{KIND}.last", often))
+    yield Finding(
+        kind=KIND,
+        severity="info",
+        title=Phrase(f"findings.{KIND}.title_turns", {"share": share}),
+        explanation=tuple(explanation),
+        advice=context.advice(KIND, "pin_host", "even_work@"),
+        victims=refs([member for member, value in shares.items() if value >= limits.imbalance_warning]),
+        share=share,
     )
 
 
@@ -97,143 +136,88 @@ def _hint(cause: str | None, kernel_ratio: float) -> tuple[str, tuple[str, ...]]
     return "starts_late", ("pin_host", "shard_input@", "check_clocks")
 
 
-def _refs(cases: Sequence[_Case], pick: object) -> tuple[GpuRef, ...]:
-    assert callable(pick)
-    return tuple(sorted(case.profile.ref(device) for case in cases for device in pick(case)))
+def _details(reason: Reason) -> list[Phrase]:
+    """Which kernels are slow, or what the host was at."""
+    if reason.slow_kernels:
+        facts = {"times": reason.slowdown, "kernels": reason.slow_kernels, "count": len(reason.slow_kernels)}
+        return [Phrase(f"findings.{KIND}.slow_kernels", facts)]
+    if reason.host_cause is not None:
+        facts = {"what": Phrase(f"report.causes.{reason.host_cause}"), "name": reason.host_event}
+        return [Phrase(f"findings.{KIND}.{'host_event' if reason.host_event else 'host_cause'}", facts)]
+    return []
 
 
-def _case(profile: HostProfile, limits: Thresholds) -> _Case | None:
-    analysis = profile.analysis
-    accounts = {account.device: account for account in analysis.accounting}
-    if analysis.window is None or len(profile.active_devices) < 2:
-        return None
-    if analysis.lateness is not None and len(analysis.lateness.start):
-        devices = [int(device) for device in analysis.lateness.devices]
-        lateness, rows, by_steps = _by_unit(profile, analysis.lateness, limits)
-        exposed = {device: _waiting(accounts[device]) for device in devices if device in accounts}
-    else:
-        compute = _compute_per_step(profile)
-        if compute is None:
-            return None
-        devices, lateness = compute
-        rows, by_steps = None, True
-        exposed = {
-            device: accounts[device].communication + accounts[device].idle for device in devices if device in accounts
-        }
-    if len(exposed) < len(devices) or not len(lateness):
-        return None
-    window = analysis.window.length
-    split = split_late(lateness, window / len(lateness), limits)
+def _case(found: Arrivals, limits: Thresholds) -> _Case | None:
+    lateness, by_steps = found.units(limits)
+    split = split_late(lateness, found.window / len(lateness), limits)
     if split is None:
         return None
-    late = [devices[column] for column in split.late]
-    early = [devices[column] for column in split.early]
-    typical_wait = float(np.median([exposed[device] for device in early]))
+    late = [found.members[column] for column in split.late]
+    early = [found.members[column] for column in split.early]
+    typical_wait = float(np.median(found.exposed[list(split.early)]))
     # What the late arrival cost in all, at most what the others really waited longer.
-    bounds = [max(0.0, typical_wait - exposed[device]) for device in late]
+    bounds = [max(0.0, typical_wait - found.exposed[column]) for column in split.late]
     lost = [min(float(total), bound) for total, bound in zip(split.excess.clip(0).sum(axis=0), bounds, strict=True)]
-    shares = tuple(value / window for value in lost)
+    shares = tuple(value / found.window for value in lost)
     # With more late than early GPUs the early ones are the odd ones: count the loss over all.
-    weight = 1.0 if len(late) <= len(early) else len(early) / len(devices)
+    weight = 1.0 if len(late) <= len(early) else len(early) / len(found.members)
     if float(np.mean(shares)) * weight < limits.imbalance_warning:
         return None
-    worst = min(float(split.excess.clip(0).max(axis=1).sum()), max(bounds))
+    reason = late_reason(late, early, float(np.mean(lost)), limits)
+    # Late by turns, each of them costs what the others cost in their turn.
+    bound = max(bounds) if split.steady else min(typical_wait, sum(bounds))
+    worst = min(float(split.excess.clip(0).max(axis=1).sum()), bound)
+    if reason.cause == "uneven_work":
+        # Shared out evenly the work does not go away: the step comes down to the mean, not to the others.
+        worst *= len(early) / len(found.members)
     return _Case(
-        profile=profile,
-        culprits=tuple(late),
-        victims=tuple(early),
+        late=tuple(late),
+        early=tuple(early),
         shares=shares,
-        per_step=worst * profile.per_step if profile.per_step is not None else None,
+        per_step=worst * found.per_step if found.per_step is not None else None,
         persistence=split.persistence,
+        steady=split.steady,
         by_steps=by_steps,
-        compute_ratio=_ratio(analysis.summaries, late, early, "compute"),
-        kernel_ratio=_ratio(analysis.summaries, late, early, "kernels"),
-        reason=late_reason(profile, late, early, float(np.mean(lost))),
-        evidence=_evidence(profile, analysis.lateness, devices, split, rows, limits),
+        compute_ratio=_ratio(late, early, "compute"),
+        kernel_ratio=_ratio(late, early, "kernels"),
+        reason=reason,
+        evidence=_evidence(found, split.late, len(early), limits),
     )
 
 
-def _waiting(account: DeviceAccounting) -> int:
-    """Time a GPU shows in communication, or idle because of other GPUs."""
-    return account.communication + account.idle_of(Cause.PEER) + account.idle_of(Cause.DEPENDENCY)
+def _ratio(late: Sequence[Member], early: Sequence[Member], field: str) -> float:
+    def value(member: Member) -> float:
+        summaries: Sequence[DeviceSummary] = member.profile.analysis.summaries
+        return next((float(getattr(s, field)) for s in summaries if s.device == member.device), 0.0)
 
-
-def _by_unit(
-    profile: HostProfile, lateness: Lateness, limits: Thresholds
-) -> tuple[NDArray[np.float64], NDArray[np.int64], bool]:
-    """Lateness behind the earliest GPU, summed per unit; the unit of each collective; whether units are steps.
-
-    A unit is a complete step; where there are too few of them, every collective is one of its own.
-    """
-    behind = (lateness.start - lateness.start.min(axis=1, keepdims=True)).astype(np.float64)
-    window = profile.analysis.window
-    assert window is not None
-    inside = (lateness.start.max(axis=1) < window.end) & (lateness.end.max(axis=1) > window.start)
-    complete = np.flatnonzero(profile.analysis.steps.complete)
-    used = [step for step in complete if np.any(inside & (lateness.step == step))]
-    if len(used) >= limits.imbalance_min_units:
-        unit = np.full(len(behind), -1, dtype=np.int64)
-        for row, step in enumerate(used):
-            unit[inside & (lateness.step == step)] = row
-        count = len(used)
-    else:
-        unit = np.where(inside, np.cumsum(inside) - 1, -1)
-        count = int(np.count_nonzero(inside))
-    summed = np.zeros((count, behind.shape[1]))
-    np.add.at(summed, unit[unit >= 0], behind[unit >= 0])
-    return summed, unit, len(used) >= limits.imbalance_min_units
-
-
-def _compute_per_step(profile: HostProfile) -> tuple[list[int], NDArray[np.float64]] | None:
-    """Compute per complete step behind the GPU with the least, for the GPUs that compute at all."""
-    if profile.analysis.steps.source != "marked":
-        return None  # inferred steps of one GPU need not be those of another
-    rows = [s for s in profile.analysis.summaries if len(s.compute_per_step) and s.compute > 0]
-    if len(rows) < 2:
-        return None
-    compute = np.stack([row.compute_per_step for row in rows], axis=1).astype(np.float64)
-    return [row.device for row in rows], compute - compute.min(axis=1, keepdims=True)
-
-
-def _ratio(summaries: Sequence[DeviceSummary], late: Sequence[int], early: Sequence[int], field: str) -> float:
-    values = {summary.device: float(getattr(summary, field)) for summary in summaries}
-    top = float(np.mean([values.get(device, 0.0) for device in late]))
-    bottom = float(np.median([values.get(device, 0.0) for device in early]))
+    top, bottom = float(np.mean([value(m) for m in late])), float(np.median([value(m) for m in early]))
     return top / bottom if bottom > 0 else 1.0
 
 
-def _evidence(
-    profile: HostProfile,
-    lateness: Lateness | None,
-    devices: Sequence[int],
-    split: Split,
-    unit: NDArray[np.int64] | None,
-    limits: Thresholds,
-) -> tuple[Evidence, ...]:
+def _evidence(found: Arrivals, late: Sequence[int], waiting: int, limits: Thresholds) -> tuple[Evidence, ...]:
     """The worst late arrivals, or the steps with the largest difference in compute."""
-    found: list[tuple[int, Evidence]] = []
-    steps = profile.analysis.steps
-    for column in split.late:
-        device = devices[column]
-        gpu = profile.trace.devices[device].id
-        if lateness is not None and unit is not None:
-            first = lateness.start.min(axis=1)
-            excess = np.where(unit >= 0, lateness.start[:, column] - first, -1)
-            for row in np.argsort(-excess, kind="stable")[: limits.max_evidence]:
-                if excess[row] <= 0:
-                    break
-                index = int(lateness.step[row])
-                number = int(steps.number[index]) if index >= 0 else None
-                what = Phrase("report.evidence.others_waited", {"count": len(split.early)})
-                start, end = int(first[row]), int(lateness.start[row, column])
-                found.append((end - start, Evidence(profile.label, gpu, start, end, None, number, what)))
-        else:
-            for row, index in enumerate(np.flatnonzero(steps.complete).tolist()):
-                extra = int(split.excess[row, split.late.index(column)])
-                if extra <= 0 or steps.end[index, device] < 0:
+    items: list[tuple[int, Evidence]] = []
+    for column in late:
+        member = found.members[column]
+        profile, gpu = member.profile, member.profile.trace.devices[member.device].id
+        behind = found.behind[:, column]
+        for row in np.argsort(-behind, kind="stable")[: limits.max_evidence].tolist():
+            excess = int(behind[row])
+            if excess <= 0:
+                break
+            number = int(found.number[row]) if found.step[row] >= 0 else None
+            if found.start is not None:
+                end = int(found.start[row, column])
+                window = profile.analysis.window
+                start = end - excess if window is None else min(end, max(window.start, end - excess))
+                what = Phrase("report.evidence.others_waited", {"count": waiting})
+            else:
+                steps = profile.analysis.steps
+                index = int(np.flatnonzero(steps.complete)[row])
+                if steps.end[index, member.device] < 0:
                     continue
-                start, end = int(steps.start[index, device]), int(steps.end[index, device])
-                what = Phrase("report.evidence.longer_compute", {"extra": extra})
-                found.append((extra, Evidence(profile.label, gpu, start, end, None, int(steps.number[index]), what)))
-    found.sort(key=lambda item: -item[0])
-    return tuple(item for _, item in found[: limits.max_evidence])
+                start, end = int(steps.start[index, member.device]), int(steps.end[index, member.device])
+                what = Phrase("report.evidence.longer_compute", {"extra": excess})
+            items.append((excess, Evidence(profile.label, gpu, start, end, None, number, what)))
+    items.sort(key=lambda item: -item[0])
+    return tuple(item for _, item in items[: limits.max_evidence])

@@ -36,6 +36,10 @@ def check(context: Context) -> Iterator[Finding]:
         advice = advise(*blamed)
     if advice:  # by the stage that sets the pace
         advice += context.advice(KIND, "prefetch_jax") if context.framework == "jax" else ()
+    elif context.framework == "pytorch":
+        advice = context.advice(
+            KIND, "workers_pytorch", "prefetch_pytorch", "cheaper_transforms_pytorch", "measure_pytorch"
+        )
     elif context.uses_tf_data or context.framework == "tensorflow":
         advice = context.advice(KIND, "prefetch_tf_data", "parallel_map_tf_data", "cache_tf_data", "measure_tf_data")
     elif context.framework == "jax":

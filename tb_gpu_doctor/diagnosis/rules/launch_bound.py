@@ -139,4 +139,4 @@ def _advice(loss: IdleLoss) -> Iterator[str]:
     yield "compile@"
     if not _between_steps(queues):
         yield from several
-    yield from ("graphs@", "batch", "no_sync@", "fuse_optimizer@jax")
+    yield from ("graphs@", "batch", "no_sync@", "fuse_optimizer@jax", "fuse_optimizer@pytorch")

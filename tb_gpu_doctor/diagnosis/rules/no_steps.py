@@ -31,7 +31,9 @@ def check(context: Context) -> Iterator[Finding]:
         if (least.confidence or 0.0) < context.thresholds.inferred_sure:
             explanation.append(Phrase(f"{key}.unsure"))
         explanation.append(Phrase(f"{key}.consequence"))
-    if context.framework == "jax":
+    if context.framework == "pytorch":
+        advice = context.advice(KIND, "pytorch")
+    elif context.framework == "jax":
         advice = context.advice(KIND, "jax")
     elif context.uses_keras:
         advice = context.advice(KIND, "keras", "custom_loop")

@@ -20,11 +20,15 @@ KIND = "sync_stall"
 _OFTEN = 1.5
 
 # What the recorded names say about how the wait came about; the first match decides what to try first.
-_OP = re.compile(r"^[\w./\-]+:\w+$")
-_BLOCK = re.compile(r"block_until_ready|try_to_block|BlockHostUntil|BlockUntilReady|AwaitReady")
+_OP = re.compile(r"^[\w./\-]+:\w+$|^aten::(?:nonzero|masked_select|_?unique|index|repeat_interleave)")
+_BLOCK = re.compile(
+    r"block_until_ready|try_to_block|BlockHostUntil|BlockUntilReady|AwaitReady"
+    r"|^(?:cuda|hip)DeviceSynchronize|^torch/cuda/.*: synchronize$"
+)
 _VALUE = re.compile(
     r" (?:numpy|item|__float__|__int__|__bool__|__array__|__index__|tolist)$|TensorHandle|ToLiteral"
     r"|CopyRawToHost|DtoH|np_array"
+    r"|^aten::(?:item|_local_scalar_dense|is_nonzero|_?to(?:_copy)?)$|^<built-in \w+ (?:item|tolist|cpu|numpy)\b"
 )
 
 

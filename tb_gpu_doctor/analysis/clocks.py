@@ -1,0 +1,211 @@
+"""How the clocks of several files lie to each other, from the collectives that their GPUs share.
+
+What is certain: nobody can be done with an all-reduce (all-gather, reduce-scatter, all-to-all) before
+the last GPU has started it. Each matched collective so bounds the offset between two clocks from both
+sides, and all of them together leave an interval. What is likely: such collectives end on all GPUs at
+nearly the same time. The estimate is the median over the ends, moved into the interval where it lies
+outside. GPUs of one file share its clock and are never shifted against each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from tb_gpu_doctor.analysis.collective_kinds import NEEDS_ALL
+from tb_gpu_doctor.analysis.collectives import Collectives
+from tb_gpu_doctor.traces.columns import PS_PER_US, Int64
+
+# Times of a GPU are converted to the host's clock by the profiler, with an error of a few microseconds.
+TOLERANCES = (0, 5 * PS_PER_US, 20 * PS_PER_US)
+_UNBOUNDED = np.int64(1) << 61
+_ROUNDS = 4
+# What part of the collectives may contradict the others, and be left out.
+_MAX_WRONG = 0.2
+
+ClockProblem = Literal["no_collectives", "contradiction"]
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """Offsets to add to a trace's times to get those of the reference trace.
+
+    Attributes:
+        reference: index of the trace that keeps its times.
+        offset: per trace, shape (n,); 0 where unknown.
+        low, high: what each offset must lie between for causality, shape (n,).
+        known: whether the offset of a trace is bounded from both sides, shape (n,).
+        collectives: how many bounded each offset, shape (n,).
+        tolerance: how much the profiler's times had to be taken as uncertain for the bounds to agree.
+        problem: why no offset could be told, None when some could.
+    """
+
+    reference: int
+    offset: Int64
+    low: Int64
+    high: Int64
+    known: np.ndarray
+    collectives: Int64
+    tolerance: int
+    problem: ClockProblem | None = None
+
+    @property
+    def error(self) -> Int64:
+        """Width of the interval that holds each offset, shape (n,); 0 for the reference."""
+        return np.where(self.known, self.high - self.low, 0)
+
+    @property
+    def all_known(self) -> bool:
+        """Whether every trace can be put on the reference's clock."""
+        return bool(self.known.all())
+
+
+def find_clocks(collectives: Collectives | None, traces: int) -> Clocks:
+    """The offsets of ``traces`` clocks; the reference is the trace with most matched collectives.
+
+    Where the bounds contradict each other beyond the profiler's own uncertainty, no offset is given.
+    """
+    nothing = np.zeros(traces, np.int64)
+    if collectives is None:
+        alone = np.arange(traces) == 0
+        return Clocks(0, nothing, nothing, nothing, alone, nothing, 0, "no_collectives" if traces > 1 else None)
+    used = collectives.only(np.isin(collectives.kind, NEEDS_ALL))
+    start, last, first_end, here = _per_trace(used, traces)
+    count = np.where(here.sum(axis=1, keepdims=True) >= 2, here, False).sum(axis=0).astype(np.int64)
+    reference = int(np.argmax(count))
+    alone = np.arange(traces) == reference
+    if not count.any():
+        return Clocks(reference, nothing, nothing, nothing, alone, count, 0, "no_collectives" if traces > 1 else None)
+    tolerance, closed = _agreeing(start, first_end, here)
+    if closed is None:
+        # A few collectives may have been matched wrongly: those that do not even overlap once aligned.
+        linked = here[:, [reference]].T @ here > 0
+        offset = _estimate(last, here, reference, linked[0])
+        latest = np.where(here, start + offset, -_UNBOUNDED).max(axis=1)
+        earliest = np.where(here, first_end + offset, _UNBOUNDED).min(axis=1)
+        sound = latest <= earliest + TOLERANCES[-1]
+        if np.count_nonzero(~sound) <= _MAX_WRONG * len(sound):
+            start, last, first_end, here = start[sound], last[sound], first_end[sound], here[sound]
+            tolerance, closed = _agreeing(start, first_end, here)
+    if closed is None:
+        return Clocks(reference, nothing, nothing, nothing, alone, count, 0, "contradiction")
+    high, low = closed[:, reference], -closed[reference, :]
+    known = (high < _UNBOUNDED) & (low > -_UNBOUNDED)
+    known[reference] = True
+    estimate = _estimate(last, here, reference, known)
+    offset = _fitted(estimate, closed, known, reference)
+    return Clocks(
+        reference,
+        np.where(known, offset, 0),
+        np.where(known, low, 0),
+        np.where(known, high, 0),
+        known,
+        count,
+        tolerance,
+        None if known.sum() > 1 or traces == 1 else "no_collectives",
+    )
+
+
+def _agreeing(start: Int64, first_end: Int64, here: np.ndarray) -> tuple[int, Int64 | None]:
+    """The smallest tolerance with which the bounds agree, and the bounds; None if they do with none."""
+    bounds = _bounds(start, first_end, here)
+    for tolerance in TOLERANCES:
+        closed = _closure(np.where(bounds < _UNBOUNDED, bounds + tolerance, bounds))
+        if closed is not None:
+            return tolerance, closed
+    return 0, None
+
+
+def _per_trace(used: Collectives, traces: int) -> tuple[Int64, Int64, Int64, np.ndarray]:
+    """Per collective and trace: last start, last end, first end over its GPUs; whether it took part."""
+    shape = (len(used), traces)
+    low, high = -_UNBOUNDED, _UNBOUNDED
+    start, last, first = np.full(shape, low), np.full(shape, low), np.full(shape, high)
+    here = np.zeros(shape, np.bool_)
+    present = used.present
+    for column, trace in enumerate(used.trace.tolist()):
+        there = present[:, column]
+        here[:, trace] |= there
+        start[there, trace] = np.maximum(start[there, trace], used.start[there, column])
+        last[there, trace] = np.maximum(last[there, trace], used.end[there, column])
+        first[there, trace] = np.minimum(first[there, trace], used.end[there, column])
+    return start, last, first, here
+
+
+def _bounds(start: Int64, first_end: Int64, here: np.ndarray) -> Int64:
+    """Entry (a, b): the most that offset a can exceed offset b; no end before the other's start."""
+    traces = start.shape[1]
+    bounds = np.full((traces, traces), _UNBOUNDED)
+    np.fill_diagonal(bounds, 0)
+    for a in range(traces):
+        rows = here[:, a]
+        if not rows.any():
+            continue
+        # end_b + offset_b >= start_a + offset_a
+        gap = np.where(here[rows], first_end[rows] - start[rows, a][:, None], _UNBOUNDED).min(axis=0)
+        gap[a] = 0
+        bounds[a] = np.minimum(bounds[a], gap)
+    return bounds
+
+
+def _closure(bounds: Int64) -> Int64 | None:
+    """The tightest bounds that follow from all together; None when they contradict each other."""
+    closed = bounds.copy()
+    for middle in range(len(closed)):
+        through = np.minimum(closed[:, [middle]] + closed[[middle], :], _UNBOUNDED)
+        through[closed[:, middle] >= _UNBOUNDED, :] = _UNBOUNDED
+        through[:, closed[middle, :] >= _UNBOUNDED] = _UNBOUNDED
+        np.minimum(closed, through, out=closed)
+    return None if (np.diagonal(closed) < 0).any() else closed
+
+
+def _estimate(last: Int64, here: np.ndarray, reference: int, known: np.ndarray) -> Int64:
+    """Offsets that bring the ends of each collective together, by medians, which outliers do not move."""
+    traces = last.shape[1]
+    offset = np.zeros(traces, np.int64)
+    together = here & here[:, [reference]]
+    for trace in range(traces):
+        rows = together[:, trace]
+        if rows.any():
+            offset[trace] = _median(last[rows, reference] - last[rows, trace])
+    for _ in range(_ROUNDS):
+        common = np.where(here & known, (last + offset).astype(np.float64), np.nan)
+        usable = np.flatnonzero((here & known).sum(axis=1) >= 2)
+        if not len(usable):
+            break
+        base = np.nanmin(common[usable])
+        center = np.nanmedian(common[usable] - base, axis=1)
+        moved = offset.copy()
+        for trace in np.flatnonzero(known).tolist():
+            rows = here[usable, trace]
+            if rows.any():
+                moved[trace] = offset[trace] + _median(
+                    np.rint(center[rows] - (common[usable[rows], trace] - base)).astype(np.int64)
+                )
+        moved -= moved[reference]
+        if (moved == offset).all():
+            break
+        offset = moved
+    return offset
+
+
+def _median(values: Int64) -> int:
+    ordered = np.sort(values)
+    low, high = int(ordered[(len(ordered) - 1) // 2]), int(ordered[len(ordered) // 2])
+    return low + (high - low) // 2
+
+
+def _fitted(estimate: Int64, closed: Int64, known: np.ndarray, reference: int) -> Int64:
+    """The estimates moved into the bounds, one trace after the other: in closed bounds that always succeeds."""
+    offset, placed = estimate.copy(), [reference]
+    offset[reference] = 0
+    for trace in np.flatnonzero(known).tolist():
+        if trace == reference:
+            continue
+        high = int(np.min(np.minimum(closed[trace, placed], _UNBOUNDED) + offset[placed]))
+        low = int(np.max(offset[placed] - np.minimum(closed[placed, trace], _UNBOUNDED)))
+        offset[trace] = min(max(int(offset[trace]), low), high)
+        placed.append(trace)
+    return offset

@@ -1,0 +1,191 @@
+"""The collectives of a job, matched over all its GPUs, whatever file they are in.
+
+Nothing in a trace says which kernels of two GPUs are one collective. They are matched step by step
+(by the steps' numbers where they are marked in all files, else over the whole window): the n-th of
+a kind on one GPU is the n-th on another one, a kind being the communicator, name and size as far as
+they are recorded. Where a GPU ran more or fewer than the others, its sequence is first aligned
+with theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tb_gpu_doctor.analysis.collective_kinds import NEEDS_ALL, CollectiveKind, kinds, sizes
+from tb_gpu_doctor.analysis.collective_matching import Events, identities, packed
+from tb_gpu_doctor.analysis.results import TraceAnalysis
+from tb_gpu_doctor.traces.columns import NO_STAT, CopyKind, EventClass, Int32, Int64, Trace
+from tb_gpu_doctor.traces.grouping import distinct, group
+
+
+@dataclass(frozen=True)
+class Collectives:
+    """Matched collectives; times on the clock of each participant's own file.
+
+    Attributes:
+        trace, device: of each participant, shape (p,): index into the traces, and into ``Trace.devices``.
+        row: device event of collective k on each participant, -1 where it has none; shape (k, p).
+        start, end: its times, 0 where there is none; shape (k, p).
+        kind: `CollectiveKind`, shape (k,).
+        size_bytes: what it works on, -1 unknown; shape (k,).
+        step: number of the step, -1 without marked steps; shape (k,).
+        expected: how many participants its communicator has in these traces, shape (k,).
+        unmatched: collective kernels of each participant that no other one's were matched with, shape (p,).
+    """
+
+    trace: Int32
+    device: Int32
+    row: Int64
+    start: Int64
+    end: Int64
+    kind: Int64
+    size_bytes: Int64
+    step: Int64
+    expected: Int64
+    unmatched: Int64
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """Which participants a collective was found on, shape (k, p)."""
+        return self.row >= 0
+
+    def only(self, rows: Int64 | NDArray[np.bool_]) -> Collectives:
+        """Some of the collectives."""
+        return Collectives(
+            self.trace, self.device, self.row[rows], self.start[rows], self.end[rows], self.kind[rows],
+            self.size_bytes[rows], self.step[rows], self.expected[rows], self.unmatched,
+        )  # fmt: skip
+
+
+def match_collectives(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]) -> Collectives | None:
+    """Match the collectives of several traces, or of the GPUs of one.
+
+    Only what starts inside a trace's window takes part, on GPUs that compute.
+
+    Returns:
+        None when there are fewer than two GPUs with collectives, or nothing matches.
+    """
+    parts, events = _gather(traces, analyses)
+    if len(parts) < 2 or not len(events.part):
+        return None
+    total = np.bincount(events.part, minlength=len(parts))
+    identity = identities(events, np.array([which for which, _ in parts], np.int64))
+    known = identity >= 0
+    events, (_, at) = events.only(known), group(identity[known])
+    if not len(at):
+        return None
+    row = np.full((int(at.max()) + 1, len(parts)), -1, np.int64)
+    row[at, events.part] = events.row
+    first = np.zeros(len(row), np.int64)
+    first[at[::-1]] = np.arange(len(at))[::-1]
+    rows = np.flatnonzero((row >= 0).sum(axis=1) >= 2)
+    if not len(rows):
+        return None
+    row, first = row[rows], first[rows]
+    start, end = np.zeros_like(row), np.zeros_like(row)
+    for index, (which, _) in enumerate(parts):
+        there = row[:, index] >= 0
+        source = traces[which].device_events
+        start[there, index] = source.start[row[there, index]]
+        end[there, index] = source.end[row[there, index]]
+    return Collectives(
+        trace=np.array([which for which, _ in parts], np.int32),
+        device=np.array([device for _, device in parts], np.int32),
+        row=row,
+        start=start,
+        end=end,
+        kind=events.kind[first],
+        size_bytes=events.size[first],
+        step=events.step[first],
+        expected=_members(events)[events.lane[first]],
+        unmatched=np.asarray(total - (row >= 0).sum(axis=0), dtype=np.int64),
+    )
+
+
+def _gather(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]) -> tuple[list[tuple[int, int]], Events]:
+    """The participants as (trace, device), and their collective kernels."""
+    marked = all(a.steps.source == "marked" and a.steps.count for a in analyses if a.window is not None)
+    parts: list[tuple[int, int]] = []
+    columns: list[tuple[Int64, ...]] = []
+    lanes: dict[tuple[bytes, ...], int] = {}
+    keys: dict[tuple[object, ...], int] = {}
+    for which, (trace, analysis) in enumerate(zip(traces, analyses, strict=True)):
+        if analysis.window is None:
+            continue
+        events = trace.device_events
+        rows = np.flatnonzero(
+            (events.klass == EventClass.COMMUNICATION)
+            & (events.copy_kind == CopyKind.NONE)
+            & (events.start >= analysis.window.start)
+            & (events.start < analysis.window.end)
+        )
+        step = np.full(len(rows), -1, np.int64)
+        if marked:
+            index = analysis.steps.event_step[rows]
+            good = (index >= 0) & analysis.steps.complete[index]
+            rows, step = rows[good], analysis.steps.number[index[good]]
+        computing = distinct(events.device[events.klass == EventClass.COMPUTE])
+        part = np.full(len(trace.devices), -1, np.int64)
+        for device in np.intersect1d(computing, events.device[rows]).tolist():
+            part[device] = len(parts)
+            parts.append((which, device))
+        used = part[events.device[rows]] >= 0
+        rows, step = rows[used], step[used]
+        kind, size = kinds(trace, rows), sizes(trace, rows)
+        lane, key = _lanes_and_keys(trace, rows, kind, size, lanes, keys)
+        columns.append(
+            (part[events.device[rows]], step, lane, key, events.start[rows], events.end[rows], rows, kind, size)
+        )
+    if not columns:
+        return [], Events(*(np.zeros(0, np.int64) for _ in range(9)))
+    made = Events(*(np.concatenate(column) for column in zip(*columns, strict=True)))
+    return parts, made.only(np.lexsort((made.start, made.key, made.lane, made.step, made.part)))
+
+
+def _lanes_and_keys(
+    trace: Trace,
+    rows: Int64,
+    kind: Int64,
+    size: Int64,
+    lanes: dict[tuple[bytes, ...], int],
+    keys: dict[tuple[object, ...], int],
+) -> tuple[Int64, Int64]:
+    """Numbers for communicators and for kinds of collectives that mean the same in all traces."""
+    events, stats = trace.device_events, trace.device_stats
+    process_group = stats.get("process_group", NO_STAT).at(rows)
+    ranks = stats.get("group_ranks", NO_STAT).at(rows)
+    # PyTorch's word says more than the kernel's name, which may differ by algorithm.
+    word = stats.get("collective", NO_STAT).at(rows)
+    name = np.where(word >= 0, word, events.name[rows])
+    # sizes of the others may differ between participants
+    same_size = np.where(np.isin(kind, NEEDS_ALL) & (kind != CollectiveKind.ALL_TO_ALL), size, -1)
+    code = packed(process_group, ranks, name.astype(np.int64), events.hlo_op[rows].astype(np.int64), kind, same_size)
+    count = int(code.max()) + 1 if len(code) else 0
+    example = np.zeros(count, np.int64)
+    example[code] = np.arange(len(code))
+    lane_of, key_of = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    for index, at in enumerate(example.tolist()):
+        texts = [trace.strings.raw(int(i)) if i >= 0 else b"" for i in (process_group[at], ranks[at])]
+        lane_of[index] = lanes.setdefault(tuple(texts), len(lanes))
+        hlo = int(events.hlo_op[rows[at]])
+        key = (
+            trace.strings.raw(int(name[at])) if name[at] >= 0 else b"",
+            trace.strings.raw(hlo) if hlo >= 0 else b"",
+            int(kind[at]),
+            int(same_size[at]),
+        )
+        key_of[index] = keys.setdefault(key, len(keys))
+    return lane_of[code], key_of[code]
+
+
+def _members(events: Events) -> Int64:
+    """How many participants each lane has, by its number."""
+    pairs = distinct(events.lane * (int(events.part.max()) + 1) + events.part)
+    return np.bincount(pairs // (int(events.part.max()) + 1))

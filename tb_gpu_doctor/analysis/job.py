@@ -1,0 +1,293 @@
+"""All GPUs of a job side by side: who comes late to the collectives, and how long the others wait.
+
+Inside one file start times tell. Across files they tell once the clocks are aligned; and without that
+the durations do: a collective ends everywhere at nearly the same time, so the last to come spends the
+shortest time inside it, and what others spend longer they spend waiting. Of the two the one with the
+smaller error is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from tb_gpu_doctor.analysis import intervals
+from tb_gpu_doctor.analysis.clocks import Clocks, find_clocks
+from tb_gpu_doctor.analysis.collective_kinds import NEEDS_ALL, NOT_FOR_ALL, CollectiveKind, bus_factor
+from tb_gpu_doctor.analysis.collectives import Collectives, match_collectives
+from tb_gpu_doctor.analysis.intervals import IntervalSet
+from tb_gpu_doctor.analysis.results import BoolArray, TraceAnalysis, Window
+from tb_gpu_doctor.traces.columns import PS_PER_US, CopyKind, EventClass, Int64, Trace
+
+Method = Literal["one_clock", "aligned", "durations"]
+# Ends of what may not be one collective must lie this close together, of the longest participant's time.
+_SAME_END_SHARE = 0.2
+_SAME_END = 50 * PS_PER_US
+
+
+@dataclass(frozen=True)
+class JobLateness:
+    """Who kept the others waiting, over all GPUs that share collectives.
+
+    Attributes:
+        collectives: those that count, see `find_lateness_of_job`.
+        method: how arrivals were compared.
+        error: how wrong ``behind`` can be between two files, picoseconds; 0 on one clock.
+        behind: arrival after the first of the collective's participants, 0 where absent; shape (k, p).
+        wait: time inside before the last had come, at most the own duration; shape (k, p).
+    """
+
+    collectives: Collectives
+    method: Method
+    error: int
+    behind: Int64
+    wait: Int64
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """A GPU's communication that no compute hides, over its window.
+
+    Attributes:
+        moving: data moved.
+        waiting: for GPUs that had not come yet.
+        unsplit: inside collectives that could not be matched with those of other GPUs: either.
+    """
+
+    moving: int
+    waiting: int
+    unsplit: int
+
+    @property
+    def total(self) -> int:
+        """Moving + waiting + unsplit."""
+        return self.moving + self.waiting + self.unsplit
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """What the collectives of known size moved.
+
+    Attributes:
+        bytes_per_s: bus bandwidth as nccl-tests define it, over the time without waiting.
+        collectives: how many it rests on.
+        size_bytes: their sizes, summed.
+    """
+
+    bytes_per_s: float
+    collectives: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Job:
+    """The GPUs of all traces together.
+
+    Attributes:
+        collectives: all that matched, None without any.
+        clocks: of the traces.
+        lateness: None where nobody can be compared.
+        exposed: by (trace, device index), for GPUs with a window.
+        bandwidth: None where sizes are not recorded.
+        missing_ranks: of the job, as far as the files say how many there are.
+    """
+
+    collectives: Collectives | None
+    clocks: Clocks
+    lateness: JobLateness | None
+    exposed: dict[tuple[int, int], Exposed]
+    bandwidth: Bandwidth | None
+    missing_ranks: tuple[int, ...]
+
+
+def analyse_job(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]) -> Job:
+    """Everything that needs more than one GPU."""
+    collectives = match_collectives(traces, analyses)
+    clocks = find_clocks(collectives, len(traces))
+    lateness = None
+    # Contradicting clocks show that what was matched across files are not the same collectives.
+    if collectives is not None and clocks.problem != "contradiction":
+        lateness = lateness_of_job(collectives, clocks)
+    return Job(
+        collectives,
+        clocks,
+        lateness,
+        _exposed(traces, analyses, lateness),
+        _bandwidth(lateness),
+        missing_ranks(traces),
+    )
+
+
+def lateness_of_job(collectives: Collectives, clocks: Clocks) -> JobLateness | None:
+    """Compare the arrivals at those collectives that all have to come to; None without any.
+
+    Left out are collectives that some participants lack (as long as there are others), those
+    that need not meet, and pairs that cannot be one collective since one ended before the other began.
+    """
+    found = collectives.only(~np.isin(collectives.kind, NOT_FOR_ALL))
+    if not clocks.all_known:
+        found = found.only(found.kind != CollectiveKind.SEND_RECEIVE)
+    whole = found.present.sum(axis=1) >= found.expected
+    found = found.only(whole) if whole.any() else found
+    if not len(found):
+        return None
+    one_clock = len(set(found.trace.tolist())) == 1
+    if one_clock or clocks.all_known:
+        found = found.only(_meet(found, clocks))
+        if not len(found):
+            return None
+    present, duration = found.present, found.end - found.start
+    error = int(clocks.error[found.trace].max())
+    shortest = int(np.median(np.where(present, duration, np.iinfo(np.int64).max).min(axis=1)))
+    method: Method = "one_clock" if one_clock else "aligned"
+    if not one_clock and (not clocks.all_known or shortest < error):
+        method, error = "durations", shortest
+    arrival = found.start + clocks.offset[found.trace]
+    if method == "durations":
+        arrival = found.start - _last_end_of_trace(found)
+    low, high = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    first = np.where(present, arrival, high).min(axis=1, keepdims=True)
+    last = np.where(present, arrival, low).max(axis=1, keepdims=True)
+    return JobLateness(
+        collectives=found,
+        method=method,
+        error=0 if one_clock else error,
+        behind=np.where(present, arrival - first, 0),
+        wait=np.where(present, np.clip(last - arrival, 0, duration), 0),
+    )
+
+
+def _meet(found: Collectives, clocks: Clocks) -> BoolArray:
+    """Whether all participants of a collective run at one time at least, as far as clocks can tell."""
+    present, shift = found.present, clocks.offset[found.trace]
+    start, end = found.start + shift, found.end + shift
+    error = int(clocks.error.max())
+    low, high = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    last_start = np.where(present, start, low).max(axis=1)
+    first_end, last_end = np.where(present, end, high).min(axis=1), np.where(present, end, low).max(axis=1)
+    longest = np.where(present, end - start, 0).max(axis=1)
+    close = last_end - first_end <= np.maximum(np.maximum(_SAME_END_SHARE * longest, error), _SAME_END)
+    meet: BoolArray = (last_start <= first_end + error) & (np.isin(found.kind, NEEDS_ALL) | close)
+    return meet
+
+
+def _last_end_of_trace(found: Collectives) -> Int64:
+    """For each participant when the last GPU of its own file was done with the collective, shape (k, p)."""
+    low = np.iinfo(np.int64).min
+    end = np.where(found.present, found.end, low)
+    result = np.zeros_like(found.end)
+    for trace in set(found.trace.tolist()):
+        mine = found.trace == trace
+        result[:, mine] = end[:, mine].max(axis=1, keepdims=True)
+    return np.where(found.present, result, 0)
+
+
+def _exposed(
+    traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], lateness: JobLateness | None
+) -> dict[tuple[int, int], Exposed]:
+    waits = {} if lateness is None else _waits(lateness)
+    result = {}
+    for which, (trace, analysis) in enumerate(zip(traces, analyses, strict=True)):
+        if analysis.window is None:
+            continue
+        of_trace = {device: wait for (index, device), wait in waits.items() if index == which}
+        if not of_trace and len(trace.devices) > 1:
+            of_trace = _waits_inside(trace, analysis)
+        for device in trace.devices:
+            rows = trace.device_events.of_device(device.index)
+            if rows.stop > rows.start:
+                wait = np.full(len(trace.device_events), -1, np.int64)
+                if device.index in of_trace:
+                    mine, values = of_trace[device.index]
+                    wait[mine] = values
+                result[which, device.index] = exposed_of_gpu(trace, device.index, analysis.window, wait[rows])
+    return result
+
+
+def _waits(lateness: JobLateness) -> dict[tuple[int, int], tuple[Int64, Int64]]:
+    """Per participant its device events that are matched collectives, and the wait inside each."""
+    found = lateness.collectives
+    result = {}
+    for column, (trace, device) in enumerate(zip(found.trace.tolist(), found.device.tolist(), strict=True)):
+        there = found.row[:, column] >= 0
+        result[trace, device] = found.row[there, column], lateness.wait[there, column]
+    return result
+
+
+def _waits_inside(trace: Trace, analysis: TraceAnalysis) -> dict[int, tuple[Int64, Int64]]:
+    """The same for the GPUs of one file by themselves."""
+    collectives = match_collectives([trace], [analysis])
+    if collectives is None:
+        return {}
+    lateness = lateness_of_job(collectives, find_clocks(collectives, 1))
+    return {} if lateness is None else {device: wait for (_, device), wait in _waits(lateness).items()}
+
+
+def exposed_of_gpu(trace: Trace, device: int, window: Window, wait: Int64) -> Exposed:
+    """Split the exposed communication of one GPU.
+
+    Args:
+        trace: the trace.
+        device: index of the GPU.
+        window: the analysed stretch.
+        wait: of each event of the GPU, its time inside a collective before the last came; -1 where unknown.
+    """
+    events, rows = trace.device_events, trace.device_events.of_device(device)
+    start, end, klass = events.start[rows], events.end[rows], events.klass[rows]
+    compute = klass == EventClass.COMPUTE
+    sent = klass == EventClass.COMMUNICATION
+    # a copy between GPUs moves data from its start on
+    moves = sent & ((wait >= 0) | (events.copy_kind[rows] != CopyKind.NONE))
+    begin = np.where(wait >= 0, start + np.maximum(wait, 0), start)
+
+    def length(*parts: tuple[Int64, Int64]) -> int:
+        low = np.concatenate([part[0] for part in parts])
+        high = np.concatenate([part[1] for part in parts])
+        order = np.argsort(low, kind="stable")
+        made: IntervalSet = intervals.union(low[order], high[order])
+        return intervals.measure(intervals.clip(made, window.start, window.end))
+
+    own = (start[compute], end[compute])
+    moving = (begin[moves], end[moves])
+    unsplit = (start[sent & ~moves], end[sent & ~moves])
+    all_ = (start[sent], end[sent])
+    base, with_moving = length(own), length(own, moving)
+    with_unsplit, whole = length(own, moving, unsplit), length(own, moving, unsplit, all_)
+    return Exposed(with_moving - base, whole - with_unsplit, with_unsplit - with_moving)
+
+
+def _bandwidth(lateness: JobLateness | None) -> Bandwidth | None:
+    """Bus bandwidth over the collectives of known size: bytes over the median time without waiting."""
+    if lateness is None:
+        return None
+    found = lateness.collectives
+    known = (found.size_bytes > 0) & np.isin(found.kind, NEEDS_ALL)
+    if not known.any():
+        return None
+    rows = np.flatnonzero(known)
+    present = found.present[rows]
+    moving = np.where(present, found.end[rows] - found.start[rows] - lateness.wait[rows], 0)
+    time = np.array([np.median(m[p]) for m, p in zip(moving, present, strict=True)])
+    size = found.size_bytes[rows]
+    useful = time > 0
+    if not useful.any():
+        return None
+    carried = size * bus_factor(found.kind[rows], present.sum(axis=1))
+    return Bandwidth(
+        bytes_per_s=float(carried[useful].sum() / time[useful].sum() * 1e12),
+        collectives=int(np.count_nonzero(useful)),
+        size_bytes=int(size[useful].sum()),
+    )
+
+
+def missing_ranks(traces: Sequence[Trace]) -> tuple[int, ...]:
+    """Ranks that the job has by its files' own word, but no file; empty where the files do not say."""
+    sizes = [trace.world_size for trace in traces if trace.world_size]
+    ranks = [trace.rank for trace in traces]
+    if not sizes or any(rank is None for rank in ranks):
+        return ()
+    size = min(max(sizes), 1 << 20)
+    return tuple(sorted(set(range(size)) - {rank for rank in ranks if rank is not None}))

@@ -1,0 +1,85 @@
+"""What was done about the clocks of several files.
+
+Reads: offsets between the files' clocks, bounded by the collectives that their GPUs share. A remark
+only: it says how far times of different files, and who came late, can be believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tb_gpu_doctor.diagnosis.context import Context
+from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
+from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace
+
+KIND = "clock_skew"
+_PS_PER_NS = 1_000
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """One remark when GPUs of several files worked."""
+    working = [index for index, profile in enumerate(context.profiles) if profile.analysis.window is not None]
+    meeting = [index for index in working if _has_collectives(context.profiles[index].trace)]
+    if len(meeting) < 2:
+        return  # nobody meets anybody, so no two clocks matter to each other
+    clocks, lateness = context.job.clocks, context.job.lateness
+    known = [index for index in working if clocks.known[index]]
+    aligned = len(known) == len(working)
+    error = int(clocks.error[known].max()) if known else 0
+    facts = {
+        "count": len(working),
+        "hosts": tuple(context.profiles[index].label for index in working if index not in known),
+        "reference": context.profiles[clocks.reference].label,
+        "collectives": int(np.median(clocks.collectives[known])) if known else 0,
+        "error": error,
+        "tolerance": clocks.tolerance,
+    }
+    how = "aligned" if aligned else "partly" if len(known) > 1 else "unknown"
+    explanation = [Phrase(f"findings.{KIND}.{how}", facts)]
+    if clocks.problem is not None:
+        explanation.append(Phrase(f"findings.{KIND}.problems.{clocks.problem}"))
+    if clocks.tolerance:
+        explanation.append(Phrase(f"findings.{KIND}.tolerance", facts))
+    if lateness is not None and lateness.method != "one_clock":
+        explanation.append(Phrase(f"findings.{KIND}.methods.{lateness.method}", {"error": lateness.error}))
+    yield Finding(
+        kind=KIND,
+        severity="info",
+        title=Phrase(f"findings.{KIND}.{'title' if aligned else 'title_' + how}", facts),
+        explanation=tuple(explanation),
+        advice=context.advice(KIND, *(("same_steps", "time_service") if not aligned else ("time_service",))),
+        evidence=_evidence(context, known),
+    )
+
+
+def _has_collectives(trace: Trace) -> bool:
+    events = trace.device_events
+    return bool(((events.klass == EventClass.COMMUNICATION) & (events.copy_kind == CopyKind.NONE)).any())
+
+
+def _evidence(context: Context, known: list[int]) -> tuple[Evidence, ...]:
+    """Each file's offset, with the interval that holds it."""
+    clocks, items = context.job.clocks, []
+    for index in known:
+        profile = context.profiles[index]
+        window = profile.analysis.window
+        if index == clocks.reference or window is None:
+            continue
+        shift = _ahead(context, index, int(clocks.offset[index]))
+        # the estimate is somewhere in the interval, so the larger side is how wrong it can be
+        wrong = max(int(clocks.high[index] - clocks.offset[index]), int(clocks.offset[index] - clocks.low[index]))
+        key = "unknown_zero" if shift is None else "ahead" if shift >= 0 else "behind"
+        facts = {"offset": abs(shift or 0), "error": wrong, "reference": context.profiles[clocks.reference].label}
+        what = Phrase(f"findings.{KIND}.{key}", facts)
+        items.append(Evidence(profile.label, None, window.start, window.end, None, None, what))
+    return tuple(items[: context.thresholds.max_evidence])
+
+
+def _ahead(context: Context, index: int, offset: int) -> int | None:
+    """By how much the host's clock runs ahead of the reference's; None when the files count from unknown times."""
+    own, other = context.profiles[index].trace, context.profiles[context.job.clocks.reference].trace
+    if own.wall_start_unix_ns is None or other.wall_start_unix_ns is None:
+        return None
+    return (own.wall_start_unix_ns - other.wall_start_unix_ns) * _PS_PER_NS - offset

@@ -1,0 +1,108 @@
+"""GPUs that compute nothing while data moves between them.
+
+Reads: exposed communication without the time inside collectives in which GPUs only waited for late
+ones (that is `imbalance`). Where a GPU's collectives cannot be matched with those of others, nobody can
+tell waiting from moving: then it is a remark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tb_gpu_doctor.analysis.job import Exposed
+from tb_gpu_doctor.diagnosis.context import Context, HostProfile
+from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
+from tb_gpu_doctor.traces.columns import EventClass
+
+KIND = "communication_bound"
+
+
+@dataclass(frozen=True)
+class _Gpu:
+    profile: HostProfile
+    device: int
+    wall: int
+    compute: int
+    exposed: Exposed
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """One finding over all hosts; a remark where waiting and moving cannot be told apart."""
+    limits = context.thresholds
+    gpus = list(_gpus(context))
+    moving = [gpu for gpu in gpus if gpu.exposed.moving >= limits.communication_warning * gpu.wall]
+    if moving:
+        share = float(np.mean([gpu.exposed.moving / gpu.wall for gpu in moving]))
+        severity = "critical" if share >= limits.communication_critical else "warning"
+        yield _finding(context, moving, share, severity, "explanation")
+        return
+    unsplit = [
+        gpu for gpu in gpus if gpu.exposed.moving + gpu.exposed.unsplit >= limits.communication_warning * gpu.wall
+    ]
+    if unsplit:
+        share = float(np.mean([(gpu.exposed.moving + gpu.exposed.unsplit) / gpu.wall for gpu in unsplit]))
+        yield _finding(context, unsplit, share, "info", "unsplit")
+
+
+def _gpus(context: Context) -> Iterator[_Gpu]:
+    for which, profile in enumerate(context.profiles):
+        for account in profile.analysis.accounting:
+            exposed = context.job.exposed.get((which, account.device))
+            if exposed is not None and account.wall > 0:
+                yield _Gpu(profile, account.device, account.wall, account.compute, exposed)
+
+
+def _finding(context: Context, found: list[_Gpu], share: float, severity: str, sentence: str) -> Finding:
+    waiting = float(np.mean([gpu.exposed.waiting / gpu.wall for gpu in found]))
+    facts = {
+        "gpus": context.names([gpu.profile.ref(gpu.device) for gpu in found]),
+        "share": share,
+        "waiting": waiting,
+    }
+    explanation = [Phrase(f"findings.{KIND}.{sentence}", facts)]
+    if sentence == "explanation" and waiting > 0.005:
+        explanation.append(Phrase(f"findings.{KIND}.waiting", facts))
+    bandwidth = context.job.bandwidth
+    if bandwidth is not None:
+        rate = {"rate": bandwidth.bytes_per_s / 1e9, "count": bandwidth.collectives, "size": bandwidth.size_bytes}
+        explanation.append(Phrase(f"findings.{KIND}.bandwidth", rate))
+    # What cannot be told apart may be waiting, which no change to the communication mends.
+    gains = [
+        min(gpu.exposed.moving, gpu.compute) * factor
+        for gpu in found
+        if sentence == "explanation" and (factor := gpu.profile.per_step) is not None
+    ]
+    return Finding(
+        kind=KIND,
+        severity=severity,  # type: ignore[arg-type]
+        title=Phrase(f"findings.{KIND}.{'title' if sentence == 'explanation' else 'title_unsplit'}", facts),
+        explanation=tuple(explanation),
+        advice=context.advice(KIND, "overlap@", "less_often@", "fewer_bytes@", "topology"),
+        gpus=tuple(sorted(gpu.profile.ref(gpu.device) for gpu in found)),
+        share=share,
+        saving_ps_per_step=float(np.mean(gains)) if gains else None,
+        evidence=_evidence(context, found),
+    )
+
+
+def _evidence(context: Context, found: list[_Gpu]) -> tuple[Evidence, ...]:
+    """The longest communication of each GPU, a few per GPU."""
+    most = context.thresholds.max_evidence
+    items = []
+    for gpu in found[:most]:
+        events, window = gpu.profile.trace.device_events, gpu.profile.analysis.window
+        rows = np.arange(*events.of_device(gpu.device).indices(len(events)))
+        rows = rows[events.klass[rows] == EventClass.COMMUNICATION]
+        if window is not None:
+            rows = rows[(events.start[rows] < window.end) & (events.end[rows] > window.start)]
+        for row in rows[np.argsort(-events.duration[rows], kind="stable")][: max(1, most // len(found))].tolist():
+            name = gpu.profile.trace.strings[int(events.name[row])]
+            number = gpu.profile.step_number(row)
+            start, end = int(events.start[row]), int(events.end[row])
+            identity = gpu.profile.trace.devices[gpu.device].id
+            items.append((end - start, Evidence(gpu.profile.label, identity, start, end, None, number, name)))
+    items.sort(key=lambda item: -item[0])
+    return tuple(item for _, item in items[:most])

@@ -1,0 +1,190 @@
+"""Trace JSON as typed structs: the Chrome trace event format, as PyTorch and TensorFlow write it.
+
+Only what is read later is decoded; ``args`` and the properties stay raw bytes until somebody asks.
+That keeps hostile nesting and huge values out of memory and is what makes it fast.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from tb_gpu_doctor.traces.errors import TraceError
+
+# More objects than this are no profile; each costs some hundred bytes once decoded.
+MAX_OBJECTS = 24_000_000
+# The arguments of one event; PyTorch writes shapes and stacks there.
+MAX_ARGS_BYTES = 1 << 18
+# Properties of devices, of the job: some kilobytes in reality.
+MAX_PROPERTIES_BYTES = 4 << 20
+
+_Scalar = int | float | str | None
+_Kind = TypeVar("_Kind")
+
+
+class Event(msgspec.Struct, gc=False):
+    """One trace event; times in microseconds."""
+
+    ph: str | None = None
+    cat: str | None = None
+    name: str | None = None
+    pid: _Scalar = None
+    tid: _Scalar = None
+    ts: float | None = None
+    dur: float | None = None
+    args: msgspec.Raw = msgspec.Raw()
+
+
+class _Document(msgspec.Struct):
+    traceEvents: list[Event]
+    deviceProperties: msgspec.Raw = msgspec.Raw()
+    distributedInfo: msgspec.Raw = msgspec.Raw()
+    baseTimeNanoseconds: msgspec.Raw = msgspec.Raw()
+    schemaVersion: msgspec.Raw = msgspec.Raw()
+
+
+class _Lenient(msgspec.Struct):
+    traceEvents: list[msgspec.Raw]
+    deviceProperties: msgspec.Raw = msgspec.Raw()
+    distributedInfo: msgspec.Raw = msgspec.Raw()
+    baseTimeNanoseconds: msgspec.Raw = msgspec.Raw()
+    schemaVersion: msgspec.Raw = msgspec.Raw()
+
+
+class Document(msgspec.Struct):
+    """A decoded file.
+
+    Attributes:
+        events: in file order.
+        broken: events whose values have types that no trace has; left out.
+        device_properties, distributed: PyTorch's descriptions, as plain values; None without.
+        base_ns: epoch nanoseconds that all times count from; 0 when the times are absolute.
+        has_schema: PyTorch's ``schemaVersion`` is there.
+    """
+
+    events: list[Event]
+    broken: int = 0
+    device_properties: Any = None
+    distributed: Any = None
+    base_ns: int = 0
+    has_schema: bool = False
+
+
+_STRICT_DECODER = msgspec.json.Decoder(_Document)
+_LENIENT_DECODER = msgspec.json.Decoder(_Lenient)
+_EVENT_DECODER = msgspec.json.Decoder(Event)
+# Writers print these bare where they divide by zero or know nothing; JSON has no such words.
+_BARE_WORD = re.compile(rb"(?<=[:,\[])\s*(?:-?nan(?:\([a-z]*\))?|-?inf(?:inity)?|N/A)\s*(?=[,\]}])", re.IGNORECASE)
+_CONTROL = re.compile(rb"[\x00-\x1f]")
+# The list of events may end in an empty one, behind a comma.
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_TRAILING_COMMA = re.compile(rb",\s*(?=[\]}])")
+
+
+def parse_document(data: bytes | bytearray, path: str = "") -> Document:
+    """Decode a whole trace.
+
+    What real writers get wrong (bare ``nan``, control characters, text that is no UTF-8) is mended.
+
+    Raises:
+        TraceError: ``not_trace_json``, ``malformed``, ``cut_off`` or ``too_many_events``.
+    """
+    if data.count(b"{") > MAX_OBJECTS:
+        raise TraceError("too_many_events", path)
+    if data.startswith(_BYTE_ORDER_MARK):
+        data = data[len(_BYTE_ORDER_MARK) :]
+    if not data[:64].lstrip().startswith(b"{"):
+        raise TraceError("not_trace_json", path)
+    try:
+        return _decode(data)
+    except msgspec.ValidationError:
+        raise TraceError("not_trace_json", path) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        first = error
+    try:
+        return _decode(_mended(bytes(data)))
+    except msgspec.ValidationError:
+        raise TraceError("not_trace_json", path) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        if "truncated" in str(first):
+            raise TraceError("cut_off", path) from None
+        raise TraceError("malformed", path) from None
+
+
+def _decode(data: bytes | bytearray) -> Document:
+    broken = 0
+    found: _Document | _Lenient
+    try:
+        found = _STRICT_DECODER.decode(data)
+        events = found.traceEvents
+    except msgspec.ValidationError:
+        found = _LENIENT_DECODER.decode(data)
+        events = []
+        for raw in found.traceEvents:
+            try:
+                events.append(_EVENT_DECODER.decode(raw))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                broken += 1
+    base = _small(found.baseTimeNanoseconds)
+    return Document(
+        events=events,
+        broken=broken,
+        device_properties=_small(found.deviceProperties),
+        distributed=_small(found.distributedInfo),
+        base_ns=base if isinstance(base, int) and 0 <= base < 1 << 62 else 0,
+        has_schema=len(bytes(found.schemaVersion)) > 0,
+    )
+
+
+def _mended(data: bytes) -> bytes:
+    data = data.decode("utf-8", "replace").encode("utf-8")
+    data = _BARE_WORD.sub(b"null", data)
+    data = _CONTROL.sub(b" ", data)
+    return _TRAILING_COMMA.sub(b"", data)
+
+
+def _small(raw: msgspec.Raw) -> Any:
+    """A property as plain values; None when it is absent, too large or broken."""
+    content = bytes(raw)
+    if not content or len(content) > MAX_PROPERTIES_BYTES:
+        return None
+    try:
+        return msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def parse_args(decoder: msgspec.json.Decoder[_Kind], raw: msgspec.Raw) -> _Kind | None:
+    """The arguments of one event; None when there are none, too many, or of other types."""
+    try:
+        size = len(memoryview(raw))
+        return decoder.decode(raw) if 0 < size <= MAX_ARGS_BYTES else None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+class _NameArgs(msgspec.Struct):
+    name: str | None = None
+
+
+_NAME_DECODER = msgspec.json.Decoder(_NameArgs)
+
+
+def name_of(event: Event) -> str | None:
+    """The name that a metadata event gives to its process or thread."""
+    args = parse_args(_NAME_DECODER, event.args)
+    return args.name if args is not None else None
+
+
+def whole(value: Any) -> int:
+    """A number or its decimal text as a non-negative int64; -1 when it is none."""
+    if type(value) is int:  # nearly always
+        return value if 0 <= value < 1 << 62 else -1
+    if isinstance(value, str):
+        text = value.strip()
+        value = int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else -1
+    if isinstance(value, float):
+        value = int(value) if 0 <= value < 1 << 62 and value == int(value) else -1
+    return value if type(value) is int and 0 <= value < 1 << 62 else -1

@@ -1,0 +1,103 @@
+"""Read a ``.json`` or ``.json.gz`` trace into memory, within bounds.
+
+A packed file may unpack to a thousand times its size. So it is unpacked piece by piece, and the
+reading ends as soon as the result is larger than any trace, or grows as no trace does.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable
+from typing import BinaryIO
+
+from tb_gpu_doctor.traces.errors import TraceError
+
+# Some 6 million events; the decoded ones take two to three times as much.
+MAX_BYTES = 2 << 30
+# Real traces pack to between 1/8 and 1/40. Small files may be as regular as they like.
+MAX_RATIO = 200
+FREE_BYTES = 32 << 20
+_PIECE = 1 << 20
+_GZIP_MAGIC = b"\x1f\x8b"
+_AUTO_HEADER = zlib.MAX_WBITS | 16
+
+
+def read_json_bytes(path: str, progress: Callable[[float], None] | None = None) -> bytearray:
+    """The unpacked content of a file; whether it is packed is told from its first bytes.
+
+    Args:
+        path: the file.
+        progress: called with the share of the file that is read, 0..1.
+
+    Raises:
+        TraceError: ``missing_path``, ``no_permission``, ``io_error``, ``empty_file``, ``cut_off``,
+            ``malformed``, ``too_large`` or ``gzip_bomb``.
+    """
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size == 0:
+                raise TraceError("empty_file", path)
+            head = file.read(2)
+            file.seek(0)
+            if head == _GZIP_MAGIC:
+                return _unpack(file, size, path, progress)
+            if size > MAX_BYTES:
+                raise TraceError("too_large", path)
+            return _plain(file, size, path, progress)
+    except FileNotFoundError:
+        raise TraceError("missing_path", path) from None
+    except PermissionError:
+        raise TraceError("no_permission", path) from None
+    except (OSError, ValueError) as error:  # ValueError: a path that no file can have
+        raise TraceError("io_error", path, reason=getattr(error, "strerror", None) or str(error)) from None
+
+
+def _plain(file: BinaryIO, size: int, path: str, progress: Callable[[float], None] | None) -> bytearray:
+    out = bytearray()
+    while piece := file.read(_PIECE):
+        out += piece
+        if len(out) > MAX_BYTES:  # it grew meanwhile
+            raise TraceError("too_large", path)
+        if progress is not None:
+            progress(min(len(out) / size, 1.0))
+    return out
+
+
+def _unpack(file: BinaryIO, size: int, path: str, progress: Callable[[float], None] | None) -> bytearray:
+    out = bytearray()
+    packed = 0
+    unpacker = zlib.decompressobj(_AUTO_HEADER)
+    started = False  # whether the current gzip member has begun
+    while piece := file.read(_PIECE):
+        packed += len(piece)
+        while piece:
+            if unpacker.eof:  # several packed files, one behind the other, are one; padding is none
+                piece = piece.lstrip(b"\0")
+                if not piece:
+                    break
+                unpacker, started = zlib.decompressobj(_AUTO_HEADER), False
+            try:
+                out += unpacker.decompress(piece, _PIECE)
+            except zlib.error:
+                if out and not started and not piece.startswith(_GZIP_MAGIC):
+                    return out  # something else behind the end
+                raise TraceError("malformed", path) from None
+            started = True
+            if len(out) > MAX_BYTES:
+                raise TraceError("too_large", path)
+            if len(out) > FREE_BYTES and len(out) > MAX_RATIO * packed:
+                raise TraceError("gzip_bomb", path)
+            piece = unpacker.unconsumed_tail or (unpacker.unused_data if unpacker.eof else b"")
+        if progress is not None:
+            progress(min(packed / size, 1.0))
+    if not unpacker.eof:
+        # what the unpacker still holds back
+        while len(tail := unpacker.decompress(b"", _PIECE)):
+            out += tail
+            if len(out) > MAX_BYTES:
+                raise TraceError("too_large", path)
+        if not unpacker.eof:
+            raise TraceError("cut_off", path)
+    return out

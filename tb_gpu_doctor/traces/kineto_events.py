@@ -1,0 +1,174 @@
+"""PyTorch's (Kineto's) trace events: which ones are what, and what their arguments say. Tables are data."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tb_gpu_doctor.traces import classify
+from tb_gpu_doctor.traces.columns import CopyKind, EventClass
+from tb_gpu_doctor.traces.json_document import Event, parse_args, whole
+
+# Categories in lower case; files before 2022 wrote `Kernel`, `Memcpy`, `Runtime`, `Operator`.
+KERNEL, COPY, MEMSET = "kernel", "copy", "memset"
+DEVICE_CATEGORIES = {
+    "kernel": KERNEL, "gpu_memcpy": COPY, "memcpy": COPY, "gpu_memset": MEMSET, "memset": MEMSET,
+    "concurrent_kernel": KERNEL,
+}  # fmt: skip
+OPERATOR, CALL, FRAME, MARK = "operator", "call", "frame", "mark"
+HOST_CATEGORIES = {
+    "cpu_op": OPERATOR, "operator": OPERATOR, "user_annotation": MARK, "python_function": FRAME,
+    "cuda_runtime": CALL, "cuda_driver": CALL, "runtime": CALL, "driver": CALL, "hip_runtime": CALL,
+    "hip_driver": CALL, "xpu_runtime": CALL, "xpu_driver": CALL, "mtia_runtime": CALL, "privateuse1_runtime": CALL,
+    "privateuse1_driver": CALL,
+}  # fmt: skip
+# The whole recording, as one event.
+RECORDING_CATEGORY = "trace"
+
+STEP = re.compile(r"^ProfilerStep#(\d{1,15})$")
+STEP_NAME = "ProfilerStep"
+# Events around operators that are none.
+NO_OPERATOR = ("ProfilerStep", "Optimizer.", "enumerate(", "autograd::engine::", "DistributedDataParallel", "##")
+_PINNED = re.compile(r"\bPinned\b", re.IGNORECASE)
+_PAGEABLE = re.compile(r"\bPageable\b", re.IGNORECASE)
+_MAX_TEXT = 4096
+
+
+class _DeviceArgs(msgspec.Struct, gc=False):
+    """Arguments of device events; any of them may be absent or odd."""
+
+    device: Any = None
+    stream: Any = None
+    correlation: Any = None
+    bytes: Any = None
+    grid: Any = None
+    block: Any = None
+    registers: Any = msgspec.field(default=None, name="registers per thread")
+    shared: Any = msgspec.field(default=None, name="shared memory")
+    graph: Any = msgspec.field(default=None, name="graph id")
+    collective: Any = msgspec.field(default=None, name="Collective name")
+    dtype: Any = None
+    in_elements: Any = msgspec.field(default=None, name="In msg nelems")
+    out_elements: Any = msgspec.field(default=None, name="Out msg nelems")
+    group_size: Any = msgspec.field(default=None, name="Group size")
+    process_group: Any = msgspec.field(default=None, name="Process Group Name")
+    group_ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
+
+
+class _CallArgs(msgspec.Struct, gc=False):
+    """Arguments of driver and runtime calls; AMD's say what the kernel's own event does not."""
+
+    correlation: Any = None
+    size: Any = None
+    grid: Any = None
+    block: Any = None
+    shared: Any = msgspec.field(default=None, name="shared memory")
+
+
+_DEVICE_DECODER = msgspec.json.Decoder(_DeviceArgs)
+_CALL_DECODER = msgspec.json.Decoder(_CallArgs)
+_NO_DEVICE_ARGS, _NO_CALL_ARGS = _DeviceArgs(), _CallArgs()
+_NUMBERS = ("in_elements", "out_elements", "group_size")
+_TEXTS = ("collective", "dtype", "process_group", "group_ranks")
+
+
+class DeviceFacts(NamedTuple):
+    """What one device event says of itself; -1, None and "" where it does not.
+
+    ``device`` is -1 where neither arguments nor process tell it: such an event cannot be used.
+    """
+
+    device: int
+    stream: Any
+    correlation: int
+    details: str | None
+    size: int
+    graph: int
+    numbers: dict[str, int]
+    texts: dict[str, str]
+
+
+class CallFacts(NamedTuple):
+    """What one call of the driver says."""
+
+    correlation: int
+    size: int
+    details: str | None
+
+
+_NOTHING: dict[str, Any] = {}
+
+
+def device_facts(event: Event) -> DeviceFacts:
+    """Read the arguments of a kernel, copy or memset."""
+    args = parse_args(_DEVICE_DECODER, event.args) or _NO_DEVICE_ARGS
+    device = whole(args.device)
+    if device < 0:
+        device = whole(event.pid)
+    numbers, texts = _NOTHING, _NOTHING
+    if args.collective is not None:
+        numbers = {name: value for name in _NUMBERS if (value := whole(getattr(args, name))) >= 0}
+        texts = {name: text for name in _TEXTS if (text := _text(getattr(args, name)))}
+    return DeviceFacts(
+        device if device < 1 << 20 else -1,
+        args.stream if isinstance(args.stream, int | str) else event.tid,
+        whole(args.correlation),
+        _details(args.registers, args.shared, args.grid, args.block),
+        whole(args.bytes),
+        whole(args.graph),
+        numbers,
+        texts,
+    )
+
+
+def call_facts(event: Event) -> CallFacts:
+    """Read the arguments of a driver or runtime call."""
+    args = parse_args(_CALL_DECODER, event.args) or _NO_CALL_ARGS
+    return CallFacts(whole(args.correlation), whole(args.size), _details(None, args.shared, args.grid, args.block))
+
+
+@lru_cache(maxsize=16384)
+def device_class(role: str, name: str) -> tuple[EventClass, CopyKind]:
+    """Class of a device event and direction of a copy."""
+    if role == COPY:
+        kind = classify.copy_kind(name, "")
+        return classify.copy_class(kind), kind
+    if role == MEMSET:
+        return EventClass.MEMSET, CopyKind.NONE
+    return (EventClass.COMMUNICATION if classify.is_collective(name, "") else EventClass.COMPUTE), CopyKind.NONE
+
+
+@lru_cache(maxsize=256)
+def host_memory(name: str) -> int:
+    """Host memory of a copy, by ``Memcpy HtoD (Pageable -> Device)``: 1 pageable, 0 page-locked, -1 unknown."""
+    short = name[:256]
+    return 1 if _PAGEABLE.search(short) else 0 if _PINNED.search(short) else -1
+
+
+def is_async_copy(call: str) -> int:
+    """Whether a copy's call returns before the copy is done, by its name: 1, 0, or -1 for what is no copy call."""
+    if "emcpy" not in call[:256]:
+        return -1
+    return 1 if "Async" in call[:256] else 0
+
+
+def _details(registers: Any, shared: Any, grid: Any, block: Any) -> str | None:
+    """Launch facts as ``kernel_details`` text, in the dialect whose shared memory is the total."""
+    if registers is shared is grid is block is None:
+        return None
+    words = []
+    if (value := whole(registers)) >= 0:
+        words.append(f"regs:{value}")
+    if (value := whole(shared)) >= 0:
+        words.append(f"shm:{value}")
+    for key, sizes in (("grid", grid), ("block", block)):
+        if isinstance(sizes, list) and len(sizes) == 3 and min(numbers := [whole(size) for size in sizes]) >= 0:
+            words.append(f"{key}:{numbers[0]},{numbers[1]},{numbers[2]}")
+    return " ".join(words) if words else None
+
+
+def _text(value: Any) -> str:
+    return str(value)[:_MAX_TEXT] if isinstance(value, str | int) else ""

@@ -1,0 +1,139 @@
+"""Offsets between clocks: the planted truth lies inside the interval, and the estimate is near it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tb_gpu_doctor.analysis.clocks import Clocks, find_clocks
+from tb_gpu_doctor.analysis.collective_kinds import CollectiveKind
+from tb_gpu_doctor.analysis.collectives import Collectives, match_collectives
+from tests.analysis.jobs import Job, random_job
+from tests.analysis.small_traces import US
+
+
+def clocks_of(job: Job) -> tuple[Clocks, Collectives]:
+    found = match_collectives(*job.analysed())
+    assert found is not None
+    return find_clocks(found, len(job.offsets)), found
+
+
+def truth(job: Job, reference: int) -> np.ndarray:
+    """What must be added to each file's times."""
+    return np.array([(job.offsets[reference] - own) * US for own in job.offsets], np.int64)
+
+
+def pairwise(found: Collectives, a: int, b: int) -> tuple[int, int]:
+    """Bounds of (offset a - offset b) by looking at every pair of GPUs of every collective alone."""
+    low, high = -(1 << 62), 1 << 62
+    for k in range(len(found)):
+        for i in np.flatnonzero(found.trace == a).tolist():
+            for j in np.flatnonzero(found.trace == b).tolist():
+                if found.present[k, i] and found.present[k, j]:
+                    low = max(low, int(found.start[k, j] - found.end[k, i]))
+                    high = min(high, int(found.end[k, j] - found.start[k, i]))
+    return low, high
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 10_000), st.integers(2, 5), st.integers(1, 3), st.integers(0, 40))
+def test_the_truth_lies_inside_the_interval(seed: int, hosts: int, gpus: int, spread: int) -> None:
+    job = random_job(seed, hosts, gpus, end_spread=spread)
+    clocks, found = clocks_of(job)
+    assert clocks.all_known and clocks.tolerance == 0 and clocks.problem is None
+    true = truth(job, clocks.reference)
+    assert (clocks.low <= true).all() and (true <= clocks.high).all()
+    assert (clocks.low <= clocks.offset).all() and (clocks.offset <= clocks.high).all()
+    assert clocks.offset[clocks.reference] == 0 == clocks.error[clocks.reference]
+    # the median of ends that scatter evenly is far better than the bounds
+    assert (np.abs(clocks.offset - true) <= (spread / 2 + 1) * US).all()
+    for host in range(hosts):
+        low, high = pairwise(found, host, clocks.reference)
+        assert low <= clocks.low[host] and clocks.high[host] <= high, "third files only narrow it"
+    if hosts == 2:
+        other = 1 - clocks.reference
+        assert (clocks.low[other], clocks.high[other]) == pairwise(found, other, clocks.reference)
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10_000))
+def test_all_pairs_agree_with_causality(seed: int) -> None:
+    clocks, found = clocks_of(random_job(seed, hosts=4, gpus=2, end_spread=30))
+    start, end = found.start + clocks.offset[found.trace], found.end + clocks.offset[found.trace]
+    assert (start.max(axis=1) <= end.min(axis=1)).all()
+
+
+def test_an_estimate_beyond_the_bounds_is_moved_inside() -> None:
+    """One rank always ends late by more than it can: only causality knows."""
+    job = Job([0, 0])
+    for k in range(10):
+        base = 100 * k
+        # ends of file 1 are 30 late, yet it starts 5 before the other's end in each second one
+        job.collective([base + 20, base + 35], [base + 40, base + 70])
+    clocks, _ = clocks_of(job)
+    assert clocks.low[1] <= 0 <= clocks.high[1]
+    assert clocks.low[1] == -50 * US and clocks.high[1] == 5 * US
+    assert clocks.offset[1] == -30 * US
+
+
+def test_times_that_are_a_few_microseconds_wrong_are_forgiven() -> None:
+    job = random_job(1, hosts=2, count=20)
+    job.collective([job.ends[-1][0] + 100, job.ends[-1][1] + 103], [job.ends[-1][0] + 101, job.ends[-1][1] + 110])
+    job.ends[-1][0] = job.starts[-1][1] - 4
+    job.starts[-1][0] = job.ends[-1][0] - 1
+    clocks, _ = clocks_of(job)
+    assert clocks.all_known
+    assert clocks.low[1] - 5 * US <= truth(job, 0)[1] <= clocks.high[1] + 5 * US
+
+
+def test_different_jobs_have_no_offset() -> None:
+    first, second = random_job(1, hosts=2, count=40), random_job(2, hosts=2, count=40)
+    first.starts = [[a[0], b[1]] for a, b in zip(first.starts, second.starts, strict=True)]
+    first.ends = [[a[0], b[1]] for a, b in zip(first.ends, second.ends, strict=True)]
+    clocks, _ = clocks_of(first)
+    assert clocks.problem == "contradiction" and not clocks.known.all()
+    assert (clocks.offset == 0).all()
+
+
+def test_a_wrong_match_among_many_is_left_out() -> None:
+    job = random_job(4, hosts=3, count=60)
+    found = match_collectives(*job.analysed())
+    assert found is not None
+    found.start[30, 1] += 5_000 * US
+    found.end[30, 1] += 5_000 * US
+    clocks = find_clocks(found, 3)
+    assert clocks.problem is None
+    true = truth(job, clocks.reference)
+    assert (clocks.low <= true).all() and (true <= clocks.high).all()
+
+
+def test_what_need_not_meet_bounds_nothing() -> None:
+    _, found = clocks_of(random_job(1, hosts=2))
+    sent = dataclasses.replace(found, kind=np.full(len(found), CollectiveKind.SEND_RECEIVE))
+    clocks = find_clocks(sent, 2)
+    assert clocks.problem == "no_collectives" and clocks.known.tolist() == [True, False]
+
+
+def test_files_that_meet_nobody() -> None:
+    clocks = find_clocks(None, 3)
+    assert clocks.problem == "no_collectives" and not clocks.all_known
+    assert find_clocks(None, 1).problem is None and find_clocks(None, 1).all_known
+
+
+def test_an_offset_over_a_third_file() -> None:
+    """0 meets 1 and 1 meets 2: so 0 and 2 are bounded as well, less narrowly."""
+    job = random_job(9, hosts=3, count=40)
+    found = match_collectives(*job.analysed())
+    assert found is not None and found.present.all()
+    whole = find_clocks(found, 3)
+    found.row[::2, 2] = -1
+    found.row[1::2, 0] = -1
+    clocks = find_clocks(found, 3)
+    true = truth(job, clocks.reference)
+    assert clocks.all_known
+    assert (clocks.low <= true).all() and (true <= clocks.high).all()
+    assert clocks.error.max() >= whole.error.max()
+    assert pairwise(found, 0, 2) == (-(1 << 62), 1 << 62), "they never met"

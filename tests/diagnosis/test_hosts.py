@@ -1,0 +1,152 @@
+"""Jobs of several files: who holds the others back is found across clocks, and healthy jobs are left alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+
+import numpy as np
+import pytest
+
+from simulator.faults.cases import all_cases
+from tb_gpu_doctor.diagnosis.context import Context
+from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
+from tb_gpu_doctor.diagnosis.model import Diagnosis, Finding
+from tb_gpu_doctor.report.json_report import to_dict
+from tb_gpu_doctor.traces.columns import PS_PER_MS as MS
+from tb_gpu_doctor.traces.columns import PS_PER_US, Trace
+from tests.diagnosis.build import profile
+from tests.hosts import profiles, read_run, split
+
+
+@cache
+def recorded(case: str) -> Trace:
+    return read_run(all_cases()[case].run(0))
+
+
+def planted(case: str) -> tuple[tuple[int, ...], str | None]:
+    (fault,) = all_cases()[case].run(0).truth.faults
+    return fault.gpus, fault.cause
+
+
+def of_kind(diagnosis: Diagnosis, kind: str) -> Finding | None:
+    found = [finding for finding in diagnosis.findings if finding.kind == kind]
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+def offsets(hosts: int, seed: int = 1) -> list[int]:
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, 9_000 * MS, hosts).tolist()
+
+
+@pytest.mark.parametrize(
+    ("case", "hosts"),
+    [
+        ("imbalance.slow_gpu.medium/keras/2", 2),
+        ("imbalance.slow_gpu.mild/keras/4", 4),
+        ("imbalance.uneven_work.medium/jax/4", 2),
+        ("imbalance.uneven_work.strong/jax/4", 4),
+        ("imbalance.late_host.mild/keras/4", 4),
+        ("imbalance.late_host.strong/jax/8", 4),
+        ("imbalance.late_input.medium/keras/8", 4),
+        ("imbalance.slow_gpu.mild/jax/8", 8),
+    ],
+)
+def test_the_culprit_is_found_across_clocks(case: str, hosts: int) -> None:
+    trace = recorded(case)
+    each = len(trace.devices) // hosts
+    late, cause = planted(case)
+    diagnosis = diagnose_profiles(profiles(split(trace, offsets(hosts))))
+    finding = of_kind(diagnosis, "imbalance")
+    assert finding is not None
+    assert [(gpu.host, gpu.id) for gpu in finding.gpus] == [(f"host{gpu // each}", gpu % each) for gpu in late]
+    assert len(finding.victims) == len(trace.devices) - len(late)
+    assert finding.cause == cause
+    assert finding.saving_ps_per_step is not None and finding.saving_ps_per_step > 0
+    (cost,) = all_cases()[case].costs(0, all_cases()[case].run(0))  # by simulating it without the fault
+    assert finding.share == pytest.approx(cost, abs=0.06)
+    assert of_kind(diagnosis, "communication_bound") is None, "waiting is no movement"
+
+
+@pytest.mark.parametrize("case", ["healthy.plain/keras/4", "healthy.jittery/jax/4", "healthy.slightly_slow/keras/4"])
+@pytest.mark.parametrize("hosts", [2, 4])
+def test_healthy_jobs_are_left_alone(case: str, hosts: int) -> None:
+    diagnosis = diagnose_profiles(profiles(split(recorded(case), offsets(hosts))))
+    assert [f.kind for f in diagnosis.findings if f.severity != "info"] == []
+    assert diagnosis.verdict == "ok"
+
+
+def test_what_is_said_of_the_clocks() -> None:
+    shifts = offsets(4)
+    made = profiles(split(recorded("imbalance.slow_gpu.mild/keras/4"), shifts))
+    clocks = Context(tuple(made)).job.clocks
+    true = np.array([shifts[clocks.reference] - shift for shift in shifts], np.int64)
+    assert (clocks.low <= true).all() and (true <= clocks.high).all()
+    assert (np.abs(clocks.offset - true) <= 5 * PS_PER_US).all()
+    finding = of_kind(diagnose_profiles(made), "clock_skew")
+    assert finding is not None and finding.severity == "info" and finding.is_about_profile
+    assert finding.title.params["count"] == 4 and finding.title.params["error"] == int(clocks.error.max())
+    # all files are of one simulated clock, so each one's wall clock is ahead by what was planted
+    for item in finding.evidence:
+        assert isinstance(item.what, str) is False
+        shift = shifts[int(item.host[4:])] - shifts[clocks.reference]
+        phrase = item.what
+        assert not isinstance(phrase, str)
+        assert phrase.key.endswith("ahead" if shift >= 0 else "behind")
+        assert phrase.params["offset"] == pytest.approx(abs(shift), abs=5 * PS_PER_US)
+        assert phrase.params["error"] <= phrase.params["offset"] + int(clocks.error.max())
+
+
+def test_waiting_is_reported_for_all_hosts() -> None:
+    trace = recorded("imbalance.slow_gpu.medium/keras/2")
+    apart = to_dict(diagnose_profiles(profiles(split(trace, offsets(2)))))
+    together = to_dict(diagnose_profiles(profiles([trace])))
+    values = [[device["communication_wait_ms"] for device in report["devices"]] for report in (apart, together)]
+    assert values[0] == pytest.approx(values[1], rel=0.05, abs=0.5)
+
+
+def test_hosts_that_share_nothing_are_judged_alone() -> None:
+    one, other = recorded("imbalance.slow_gpu.medium/keras/2"), recorded("healthy.plain/keras/2")
+    (first,), (second,) = split(one, [0]), split(other, [0])
+    second = dataclasses.replace(second, host="host1")
+    made = profiles([first, second])
+    diagnosis = diagnose_profiles(made)
+    finding = of_kind(diagnosis, "imbalance")
+    assert finding is not None and {gpu.host for gpu in (*finding.gpus, *finding.victims)} == {"host0"}
+    skew = of_kind(diagnosis, "clock_skew")
+    assert skew is not None
+    assert any(phrase.key.endswith("problems.contradiction") for phrase in skew.explanation)
+
+
+def test_missing_ranks_are_named() -> None:
+    made = split(recorded("healthy.plain/keras/4"), offsets(4))
+    ranked = [dataclasses.replace(trace, rank=rank, world_size=6) for rank, trace in enumerate(made)]
+    report = to_dict(diagnose_profiles(profiles(ranked)))
+    assert [device["rank"] for device in report["devices"]] == [0, 1, 2, 3]
+    assert any("4 and 5 (2)" in warning for warning in report["profile"]["warnings"])
+    whole = [dataclasses.replace(trace, rank=rank, world_size=4) for rank, trace in enumerate(made)]
+    assert to_dict(diagnose_profiles(profiles(whole)))["profile"]["warnings"] == []
+
+
+def test_one_file_has_nothing_to_say_of_clocks() -> None:
+    diagnosis = diagnose_profiles(profiles([recorded("healthy.plain/keras/4")]))
+    assert of_kind(diagnosis, "clock_skew") is None
+    apart = diagnose_profiles([profile(1, label="a"), profile(1, label="b")])
+    assert of_kind(apart, "clock_skew") is None, "no collectives, so no two clocks matter to each other"
+
+
+# -- idle GPUs over several processes ------------------------------------------------------------
+
+
+def test_a_gpu_that_another_process_of_the_host_used_is_not_idle() -> None:
+    def process(label: str, working: int, host: str) -> object:
+        made = profile(2, working=[working], label=label)
+        return dataclasses.replace(made, trace=dataclasses.replace(made.trace, host=host))
+
+    same = diagnose_profiles([process("a", 0, "node"), process("b", 1, "node")])  # type: ignore[list-item]
+    assert of_kind(same, "idle_gpus") is None
+    twice = of_kind(diagnose_profiles([process("a", 0, "node"), process("b", 0, "node")]), "idle_gpus")  # type: ignore[list-item]
+    assert twice is not None and len(twice.gpus) == 1 and twice.title.params["total"] == 2
+    apart = of_kind(diagnose_profiles([process("a", 0, "n1"), process("b", 1, "n2")]), "idle_gpus")  # type: ignore[list-item]
+    assert apart is not None and len(apart.gpus) == 2 and apart.title.params["total"] == 4
