@@ -43,14 +43,14 @@ def offsets(hosts: int, seed: int = 1) -> list[int]:
 @pytest.mark.parametrize(
     ("case", "hosts"),
     [
-        ("imbalance.slow_gpu.medium/keras/2", 2),
-        ("imbalance.slow_gpu.mild/keras/4", 4),
-        ("imbalance.uneven_work.medium/jax/4", 2),
-        ("imbalance.uneven_work.strong/jax/4", 4),
-        ("imbalance.late_host.mild/keras/4", 4),
-        ("imbalance.late_host.strong/jax/8", 4),
+        ("imbalance.slow_gpu.medium/jax/2", 2),
+        ("imbalance.slow_gpu.medium/keras/4", 4),
+        ("imbalance.uneven_work.mild/jax/4", 2),
+        ("imbalance.uneven_work.strong/keras/4", 4),
+        ("imbalance.late_host.strong/jax/4", 4),
+        ("imbalance.late_host.mild/keras/8", 4),
         ("imbalance.late_input.medium/keras/8", 4),
-        ("imbalance.slow_gpu.mild/jax/8", 8),
+        ("imbalance.slow_gpu.strong/jax/8", 8),
     ],
 )
 def test_the_culprit_is_found_across_clocks(case: str, hosts: int) -> None:
@@ -79,7 +79,7 @@ def test_healthy_jobs_are_left_alone(case: str, hosts: int) -> None:
 
 def test_what_is_said_of_the_clocks() -> None:
     shifts = offsets(4)
-    made = profiles(split(recorded("imbalance.slow_gpu.mild/keras/4"), shifts))
+    made = profiles(split(recorded("imbalance.slow_gpu.medium/keras/4"), shifts))
     clocks = Context(tuple(made)).job.clocks
     true = np.array([shifts[clocks.reference] - shift for shift in shifts], np.int64)
     assert (clocks.low <= true).all() and (true <= clocks.high).all()
@@ -99,7 +99,7 @@ def test_what_is_said_of_the_clocks() -> None:
 
 
 def test_waiting_is_reported_for_all_hosts() -> None:
-    trace = recorded("imbalance.slow_gpu.medium/keras/2")
+    trace = recorded("imbalance.slow_gpu.medium/jax/2")
     apart = to_dict(diagnose_profiles(profiles(split(trace, offsets(2)))))
     together = to_dict(diagnose_profiles(profiles([trace])))
     values = [[device["communication_wait_ms"] for device in report["devices"]] for report in (apart, together)]
@@ -107,7 +107,7 @@ def test_waiting_is_reported_for_all_hosts() -> None:
 
 
 def test_hosts_that_share_nothing_are_judged_alone() -> None:
-    one, other = recorded("imbalance.slow_gpu.medium/keras/2"), recorded("healthy.plain/keras/2")
+    one, other = recorded("imbalance.slow_gpu.mild/keras/2"), recorded("healthy.plain/keras/2")
     (first,), (second,) = split(one, [0]), split(other, [0])
     second = dataclasses.replace(second, host="host1")
     made = profiles([first, second])
