@@ -82,7 +82,10 @@ class HostActivity:
         # Markers of steps, whatever their name, enclose work and are none.
         kind = np.where(host.step_num >= 0, np.uint8(Kind.NEUTRAL), kind)
         self.kind: UInt8 = _in_context(kind, parent)
-        self.meaning = nearest_with(kind != Kind.NEUTRAL, parent)
+        # Operators of a loader say less than the loader around them.
+        told = kind != Kind.NEUTRAL
+        told[operators] &= nearest_with(kind == Kind.INPUT, parent)[operators] < 0
+        self.meaning = nearest_with(told, parent)
         blocking = np.array([is_blocking_input(n) for n in names], np.bool_)
         self.fetches = np.flatnonzero(blocking[inverse]) if len(used) else np.zeros(0, np.int64)
         order = self.fetches[np.argsort(host.start[self.fetches], kind="stable")]

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tb_gpu_doctor.analysis.job import JobLateness
 from tb_gpu_doctor.analysis.results import DeviceAccounting, Lateness
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
@@ -86,10 +85,11 @@ def find_arrivals(context: Context) -> Iterator[Arrivals]:
 
 
 def _of_job(context: Context) -> Arrivals | None:
-    if sum(profile.analysis.window is not None for profile in context.profiles) < 2:
+    lateness = context.job.lateness
+    if lateness is None:
         return None
-    lateness: JobLateness | None = context.job.lateness
-    if lateness is None or len(set(lateness.collectives.trace.tolist())) < 2:
+    # In one file without marked steps the file's own comparison knows more: it has inferred steps.
+    if lateness.method == "one_clock" and (lateness.collectives.step < 0).all():
         return None
     found = lateness.collectives
     members = tuple(

@@ -248,7 +248,7 @@ class _Builder:
         amd_calls = any(call.name.startswith("hip") for call in self.calls.values())
         found: dict[int, Device] = {}
         for entry in properties if isinstance(properties, list) else []:
-            if isinstance(entry, dict) and 0 <= (ident := whole(entry.get("id"))) < 1 << 20:
+            if isinstance(entry, dict) and 0 <= (ident := whole(entry.get("id"))) < table.MAX_DEVICES:
                 found[ident] = _device(ident, self.host, entry, amd_calls)
         return found
 

@@ -35,6 +35,8 @@ NO_OPERATOR = ("ProfilerStep", "Optimizer.", "enumerate(", "autograd::engine::",
 _PINNED = re.compile(r"\bPinned\b", re.IGNORECASE)
 _PAGEABLE = re.compile(r"\bPageable\b", re.IGNORECASE)
 _MAX_TEXT = 4096
+# GPUs of one process; a larger number is garbage.
+MAX_DEVICES = 1024
 
 
 class _DeviceArgs(msgspec.Struct, gc=False):
@@ -113,7 +115,7 @@ def device_facts(event: Event) -> DeviceFacts:
         numbers = {name: value for name in _NUMBERS if (value := whole(getattr(args, name))) >= 0}
         texts = {name: text for name in _TEXTS if (text := _text(getattr(args, name)))}
     return DeviceFacts(
-        device if device < 1 << 20 else -1,
+        device if device < MAX_DEVICES else -1,
         args.stream if isinstance(args.stream, int | str) else event.tid,
         whole(args.correlation),
         _details(args.registers, args.shared, args.grid, args.block),

@@ -385,6 +385,7 @@ def test_what_is_no_work_is_left_out() -> None:
         ({"dur": None}, None, 2),
         ({"args": {"device": "none"}, "pid": "?"}, "broken_events", 1),
         ({"args": {"device": 1 << 40}}, "broken_events", 1),
+        ({"args": {"device": 5000}}, "broken_events", 1),
         ({"args": {"device": [0]}}, None, 2),
         ({"args": {"device": 0, "stream": {}, "correlation": [], "grid": 5, "block": "x"}}, None, 2),
         ({"args": {"device": 0, "correlation": -5, "registers per thread": 1e300}}, None, 2),
