@@ -151,6 +151,7 @@ export const en = {
 
   timeline_title: "Timeline",
   timeline_none: "There is no GPU to draw a timeline of.",
+  timeline_nothing: "Nothing was recorded on the GPUs of this profile.",
   timeline_label: "Timeline of the GPUs",
   timeline_controls: "Zoom and move the timeline",
   timeline_help:

@@ -155,6 +155,7 @@ export const es: Record<keyof typeof en, string> = {
 
   timeline_title: "Línea de tiempo",
   timeline_none: "No hay ninguna GPU de la que dibujar una línea de tiempo.",
+  timeline_nothing: "No se grabó nada en las GPU de este perfil.",
   timeline_label: "Línea de tiempo de las GPU",
   timeline_controls: "Ampliar y mover la línea de tiempo",
   timeline_help:

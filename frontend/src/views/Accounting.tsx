@@ -204,11 +204,15 @@ export function Accounting({ result }: { result: Diagnosis }) {
       ) : null}
       <Legend categories={seen} note={note} />
       <p class="sentence">{shorten(accountingSentence(devices), 400)}</p>
-      <details>
-        <summary>{t("accounting_table")}</summary>
-        <Table devices={devices} categories={categories} hosts={hosts} />
-      </details>
-      <Definitions categories={categories} />
+      {categories.length ? (
+        <>
+          <details>
+            <summary>{t("accounting_table")}</summary>
+            <Table devices={devices} categories={categories} hosts={hosts} />
+          </details>
+          <Definitions categories={categories} />
+        </>
+      ) : null}
     </>
   );
 }

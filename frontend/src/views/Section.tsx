@@ -73,7 +73,10 @@ export function Loading({ label, progress }: { label: string; progress?: Progres
 export function Failed({ error, retry }: { error: ApiError; retry?: () => void }) {
   const message =
     error.code === "network" ? t("error_network") : error.code === "http" ? t("error_http") : error.message;
-  const details = [error.code === "network" || error.code === "http" ? error.message : null, error.path];
+  const details = [
+    error.code === "network" || error.code === "http" ? error.message : null,
+    error.message.includes(error.path ?? "") ? null : error.path,
+  ];
   return (
     <div class="state failed" role="alert">
       <Icon name="critical" />

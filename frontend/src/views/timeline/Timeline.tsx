@@ -210,6 +210,7 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
   const spoken = tip && cursor?.keyboard ? tipText(tip) : announced;
 
   if (!meta.lanes.length) return <p class="state">{t("timeline_none")}</p>;
+  if (meta.lanes.every((lane) => lane.intervals === 0)) return <p class="state">{t("timeline_nothing")}</p>;
   const firstLane = Math.max(0, Math.floor(scrollTop / layout.pitch) - 1);
   const lastLane = Math.min(meta.lanes.length, Math.ceil((scrollTop + height) / layout.pitch) + 1);
   return (
