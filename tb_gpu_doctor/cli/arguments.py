@@ -14,7 +14,10 @@ from tb_gpu_doctor.texts import languages, pick_language, text
 _COMPLAINTS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("unrecognized", re.compile(r"unrecognized arguments: (?P<what>.*)", re.DOTALL)),
     ("required", re.compile(r"the following arguments are required: (?P<what>.*)", re.DOTALL)),
-    ("choice", re.compile(r"argument (?P<what>.*?): invalid choice: (?P<value>.*) \(choose from .*\)", re.DOTALL)),
+    (
+        "choice",
+        re.compile(r"argument (?P<what>.*?): invalid choice: (?P<value>.*) \(choose from (?P<choices>.*)\)", re.DOTALL),
+    ),
     ("value", re.compile(r"argument (?P<what>.*?): expected .*argument.*", re.DOTALL)),
     ("no_value", re.compile(r"argument (?P<what>.*?): ignored explicit argument (?P<value>.*)", re.DOTALL)),
     ("ambiguous", re.compile(r"ambiguous option: (?P<what>.*?) could match .*", re.DOTALL)),

@@ -9,7 +9,7 @@ import numpy as np
 from tb_gpu_doctor.traces.columns import Trace
 
 # Bookkeeping of the thread pools and of the profiler, no work of its own.
-_IGNORED = ("ThreadpoolListener", "ThreadPool::", "StartRegion", "StopRegion")
+_IGNORED = ("<UNKNOWN>", "ThreadpoolListener", "ThreadPool::", "StartRegion", "StopRegion")
 
 
 def busiest_host_events(trace: Trace, spans: Sequence[tuple[int, int]], most: int = 3) -> list[tuple[str, int]]:

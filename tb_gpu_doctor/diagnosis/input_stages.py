@@ -13,6 +13,8 @@ _STAGE = "findings.input_bound.stage"
 _ADVICE = "findings.input_bound.advice"
 # From this share of tf.data's cores on the host is full: more parallelism gives nothing.
 FULL_HOST = 0.85
+# A stage that works ahead in the background and less than this sets no pace: somebody else does.
+LEAST_BUSY = 0.25
 # A pipeline is to blame if GPUs waited for it during this part of their idle time by input.
 LEAST_BLAME = 0.25
 
@@ -39,7 +41,7 @@ def blamed_pipeline(accounts: Sequence[GpuAccount]) -> tuple[HostProfile, InputP
 def describe(profile: HostProfile, pipeline: InputPipeline) -> tuple[Phrase, ...]:
     """The slowest stage in words; empty where nothing tells."""
     stage = pipeline.slowest
-    if stage is None:
+    if stage is None or _sets_no_pace(stage):
         return ()
     found = [Phrase(f"{_STAGE}.{_manner(pipeline, stage)}", _facts(profile, stage))]
     if stage.calls_python and pipeline.source == "tf_data":
@@ -59,7 +61,7 @@ def describe(profile: HostProfile, pipeline: InputPipeline) -> tuple[Phrase, ...
 def advise(profile: HostProfile, pipeline: InputPipeline) -> tuple[Phrase, ...]:
     """What to change about a tf.data pipeline, the most useful first; empty where nothing tells."""
     stage = pipeline.slowest
-    if stage is None or pipeline.source != "tf_data":
+    if stage is None or pipeline.source != "tf_data" or _sets_no_pace(stage):
         return ()
     ids = []
     if not pipeline.prefetched:
@@ -71,6 +73,10 @@ def advise(profile: HostProfile, pipeline: InputPipeline) -> tuple[Phrase, ...]:
         ids.append("cache_tf_data")
     facts = _facts(profile, stage)
     return tuple(Phrase(f"{_ADVICE}.{name}", facts) for name in (*ids, "measure_tf_data"))
+
+
+def _sets_no_pace(stage: InputStage) -> bool:
+    return stage.background and stage.utilization < LEAST_BUSY
 
 
 def host_is_full(pipeline: InputPipeline) -> bool:
