@@ -12,9 +12,13 @@ from hypothesis import strategies as st
 from tb_gpu_doctor.analysis.analyse import analyse
 from tb_gpu_doctor.analysis.job import Job as Result
 from tb_gpu_doctor.analysis.job import analyse_job, missing_ranks
-from tb_gpu_doctor.traces.columns import CopyKind, EventClass
+from tb_gpu_doctor.diagnosis.context import HostProfile
+from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
+from tb_gpu_doctor.report.json_report import to_dict
+from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace
 from tests.analysis.jobs import Job, random_job
 from tests.analysis.small_traces import US, Recorder
+from tests.analysis.small_traces import traces as small_traces
 from tests.analysis.test_collectives import with_arguments
 
 
@@ -127,6 +131,25 @@ def test_bus_bandwidth() -> None:
     # two ranks: factor 2 (2 - 1) / 2 = 1; the last to come takes 500 us
     assert bandwidth.bytes_per_s == pytest.approx((2 << 20) / 500e-6, rel=0.01)
     assert result_of(job).bandwidth is None, "sizes unknown"
+
+
+@settings(max_examples=150)
+@given(st.lists(small_traces(), min_size=1, max_size=3))
+def test_any_files_give_sound_numbers(traces: list[Trace]) -> None:
+    analyses = [analyse(trace) for trace in traces]
+    result = analyse_job(traces, analyses)
+    for (trace, device), exposed in result.exposed.items():
+        account = next(a for a in analyses[trace].accounting if a.device == device)
+        assert exposed.total == account.communication
+        assert min(exposed.moving, exposed.waiting, exposed.unsplit) >= 0
+    clocks = result.clocks
+    assert (clocks.low <= clocks.offset).all() and (clocks.offset <= clocks.high).all()
+    lateness = result.lateness
+    if lateness is not None:
+        assert (lateness.behind >= 0).all() and (lateness.wait >= 0).all()
+        assert (lateness.wait <= lateness.collectives.end - lateness.collectives.start).all()
+        profiles = [HostProfile(f"h{i}", t, a) for i, (t, a) in enumerate(zip(traces, analyses, strict=True))]
+        to_dict(diagnose_profiles(profiles))
 
 
 def test_missing_ranks() -> None:

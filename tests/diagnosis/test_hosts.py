@@ -49,6 +49,7 @@ def offsets(hosts: int, seed: int = 1) -> list[int]:
         ("imbalance.uneven_work.strong/keras/4", 4),
         ("imbalance.late_host.strong/jax/4", 4),
         ("imbalance.late_host.mild/keras/8", 4),
+        ("imbalance.late_host.mild/keras/8", 1),
         ("imbalance.late_input.medium/keras/8", 4),
         ("imbalance.slow_gpu.strong/jax/8", 8),
     ],
