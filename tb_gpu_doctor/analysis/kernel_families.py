@@ -1,6 +1,7 @@
 r"""What kind of work a kernel does, told from its name: tables of patterns, meant to be extended.
 
-Patterns are regular expressions, searched without regard to case. They must be linear
+Patterns are regular expressions in small letters, searched in the name in small letters (which takes
+half the time of ignoring case). They must be linear
 (no nested repetition), since names come from files that anybody may have written.
 The first table that matches decides, so each may rely on those before it.
 """
@@ -119,7 +120,7 @@ _PERSISTENT = (
 
 
 def _any(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns), re.IGNORECASE)
+    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
 
 
 _TABLES: tuple[tuple[str, re.Pattern[str]], ...] = (
@@ -129,7 +130,7 @@ _TABLES: tuple[tuple[str, re.Pattern[str]], ...] = (
     (CONVOLUTION, _any(_CONVOLUTION)),
     (MATMUL, _any(_MATMUL)),
 )
-_HELPER_RE = re.compile(_HELPER, re.IGNORECASE)
+_HELPER_RE = re.compile(_HELPER)
 _PERSISTENT_RE = _any(_PERSISTENT)
 
 
@@ -141,7 +142,7 @@ def kernel_family(name: str, op: str = "") -> str:
         name: of the kernel, mangled or not.
         op: framework op that launched it; asked only when the name says nothing.
     """
-    name = name[:_NAME_LIMIT]
+    name = name[:_NAME_LIMIT].lower()
     for family, pattern in _TABLES:
         if pattern.search(name):
             return family
@@ -157,4 +158,4 @@ def kernel_family(name: str, op: str = "") -> str:
 @lru_cache(maxsize=8192)
 def is_persistent(name: str) -> bool:
     """Whether the kernel's grid is sized to the chip by design, so that it cannot be "too small"."""
-    return _PERSISTENT_RE.search(name[:_NAME_LIMIT]) is not None
+    return _PERSISTENT_RE.search(name[:_NAME_LIMIT].lower()) is not None

@@ -17,7 +17,7 @@ from simulator.xplane_writer import Plane, Ref, Space, Unsigned
 from tb_gpu_doctor.analysis.analyse import analyse
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace
 from tb_gpu_doctor.traces.errors import TraceError
-from tb_gpu_doctor.traces.xplane import read_xplane
+from tb_gpu_doctor.traces.xplane import MAX_DEVICES, MAX_THREADS, read_xplane
 from tests.real_traces import XPLANE_FOLDERS, real_trace, xplane_path
 
 DAY_NS = 24 * 3600 * 10**9
@@ -552,3 +552,21 @@ def test_damaged_bytes_give_an_error_or_a_trace_that_adds_up(path: Path) -> None
             assert sum(parts.idle_by_cause) == parts.idle >= 0
             assert parts.busy + parts.idle == parts.wall
     assert read_well > 50
+
+
+def test_more_gpus_than_any_host_has_are_refused(path: Path) -> None:
+    space = Space()
+    for number in range(MAX_DEVICES + 1):
+        gpu(space, number)
+    with pytest.raises(TraceError, match="too_many_events") as caught:
+        read(path, space)
+    assert caught.value.path == str(path)
+
+
+def test_more_threads_than_any_program_has_are_refused(path: Path) -> None:
+    space = Space()
+    plane = space.plane("/host:CPU")
+    for number in range(MAX_THREADS + 1):
+        plane.line(number, "t").event("e", 0, 1)
+    with pytest.raises(TraceError, match="too_many_events"):
+        read(path, space)
