@@ -142,17 +142,26 @@ def kernel_family(name: str, op: str = "") -> str:
         name: of the kernel, mangled or not.
         op: framework op that launched it; asked only when the name says nothing.
     """
-    name = name[:_NAME_LIMIT].lower()
-    for family, pattern in _TABLES:
-        if pattern.search(name):
-            return family
-    if op and not _HELPER_RE.search(name):
+    family, may_ask = _family_of_name(name)
+    if family is not None:
+        return family
+    if op and may_ask:
         # "scope/MatMul:MatMul" carries the type after the last single colon; "aten::mm" has none.
         kind = op[-256:].lower()
         if not kind.startswith("aten::"):
             kind = kind.rsplit(":", 1)[-1]
         return _OP_TYPES.get(kind, OTHER)
     return OTHER
+
+
+@lru_cache(maxsize=8192)
+def _family_of_name(name: str) -> tuple[str | None, bool]:
+    """What the name says (a name may come with a million ops), and whether its op may say more."""
+    name = name[:_NAME_LIMIT].lower()
+    for family, pattern in _TABLES:
+        if pattern.search(name):
+            return family, False
+    return None, _HELPER_RE.search(name) is None
 
 
 @lru_cache(maxsize=8192)
