@@ -41,6 +41,9 @@ _DRIVER_THREAD = "Host Threads/"
 # Calls looked at per thread; the share of them that an event of the other thread must enclose.
 _SAMPLE = 2_000
 _MIN_SHARE = 0.9
+# Look-ups that the search may take in all, a step up the tree of events included; and pairs of threads. Real
+# profiles need a few thousand; where these are used up, calls stand for themselves.
+_MAX_LOOKUPS, _MAX_PAIRS = 30_000, 4_000_000
 
 
 def caller_rows(trace: Trace, parent: Int64) -> Int64:
@@ -59,24 +62,31 @@ def caller_rows(trace: Trace, parent: Int64) -> Int64:
     is_driver = np.zeros(len(trace.threads), np.bool_)
     is_driver[driver] = True
     others = [t for t in distinct(host.thread).tolist() if not is_driver[t]]
+    if len(driver) * len(others) > _MAX_PAIRS:
+        return rows
+    search = _Search(trace, parent, np.array(others, np.int64))
     for thread in driver:
+        if search.left <= 0:
+            break
         mine = host.of_thread(thread)
         calls = rows[mine][host.correlation[mine] > 0]
         if not len(calls):
             continue
-        best = _best_caller(trace, parent, calls, others)
+        best = _best_caller(trace, search, calls)
         if best >= 0:
-            inside = _innermost_at(trace, parent, best, host.start[calls])
+            inside = search.innermost_at(best, host.start[calls])
             rows[calls] = np.where(inside >= 0, inside, calls)
     return rows
 
 
-def _best_caller(trace: Trace, parent: Int64, calls: Int64, others: list[int]) -> int:
+def _best_caller(trace: Trace, search: _Search, calls: Int64) -> int:
     host = trace.host_events
     sample = calls[:: max(len(calls) // _SAMPLE, 1)]
     scores = []
-    for thread in others:
-        inside = _innermost_at(trace, parent, thread, host.start[sample])
+    for thread in search.running_at(host.start[sample]):
+        inside = search.innermost_at(thread, host.start[sample])
+        if search.left <= 0:
+            return -1
         enclosed = inside >= 0
         # an event that encloses all of it (a frame of the whole program) says nothing
         different = len(distinct(inside[enclosed]))
@@ -101,14 +111,35 @@ def _same_name(trace: Trace, names: np.ndarray, ops: np.ndarray) -> float:
     return round(hits / len(names[:200]), 2)
 
 
-def _innermost_at(trace: Trace, parent: Int64, thread: int, instant: Int64) -> Int64:
-    """Row of the innermost event of a thread at each instant, -1 for none."""
-    host = trace.host_events
-    rows = host.of_thread(thread)
-    at = np.searchsorted(host.start[rows], instant, side="right") - 1 + rows.start
-    at = np.where(at >= rows.start, at, -1)
-    while True:
-        over = (at >= 0) & (host.end[np.maximum(at, 0)] <= instant)
-        if not over.any():
-            return np.asarray(at, dtype=np.int64)
-        at = np.where(over, parent[np.maximum(at, 0)], at)
+class _Search:
+    """Looks for the events of other threads around given instants, as long as ``left`` lasts."""
+
+    def __init__(self, trace: Trace, parent: Int64, threads: Int64) -> None:
+        self.host, self.parent, self.threads, self.left = trace.host_events, parent, threads, _MAX_LOOKUPS
+        slices = [self.host.of_thread(thread) for thread in threads.tolist()]
+        # threads are given because they have events: no slice is empty
+        self.first = np.array([self.host.start[rows.start] for rows in slices], np.int64)
+        self.last = np.array([self.host.end[rows].max() for rows in slices], np.int64)
+
+    def running_at(self, instant: Int64) -> list[int]:
+        """The threads whose first to last event spans `_MIN_SHARE` of the instants."""
+        ordered = np.sort(instant)
+        within = np.searchsorted(ordered, self.last) - np.searchsorted(ordered, self.first)
+        running: list[int] = self.threads[within >= _MIN_SHARE * len(instant)].tolist()
+        return running
+
+    def innermost_at(self, thread: int, instant: Int64) -> Int64:
+        """Row of the innermost event of a thread at each instant, -1 for none."""
+        host = self.host
+        rows = host.of_thread(thread)
+        at = np.searchsorted(host.start[rows], instant, side="right") - 1 + rows.start
+        at = np.where(at >= rows.start, at, -1)
+        active = np.flatnonzero(at >= 0)
+        while self.left > 0:
+            self.left -= 1
+            active = active[host.end[at[active]] <= instant[active]]
+            if not len(active):
+                return np.asarray(at, dtype=np.int64)
+            at[active] = self.parent[at[active]]
+            active = active[at[active] >= 0]
+        return np.full(len(instant), -1, np.int64)

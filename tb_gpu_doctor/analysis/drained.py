@@ -17,7 +17,7 @@ from tb_gpu_doctor.analysis.host_activity import HostActivity
 from tb_gpu_doctor.analysis.host_names import Kind
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.traces.columns import PS_PER_US, Int32, Int64
-from tb_gpu_doctor.traces.grouping import distinct
+from tb_gpu_doctor.traces.grouping import distinct, rows_by
 
 # A synchronisation returns a little after the device is done; the clocks may differ by as much.
 _TOLERANCE = 20 * PS_PER_US
@@ -43,8 +43,8 @@ def charge_drained(
         by_cause: changed in place, shape (gaps, causes).
     """
     waited = np.zeros(len(start), np.int64)
-    for index in distinct(thread).tolist():
-        mine = distinct(gap[thread == index])
+    for index, pieces in rows_by(thread):
+        mine = distinct(gap[pieces])
         waited[mine] = np.maximum(waited[mine], _after_wait(activity, index, start[mine]))
     drained = np.flatnonzero((waited > 0) & (call >= 0))
     work = by_cause[drained][:, _HIDEABLE].sum(axis=1)

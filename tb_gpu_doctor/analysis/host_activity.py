@@ -15,8 +15,8 @@ from tb_gpu_doctor.analysis import intervals
 from tb_gpu_doctor.analysis.host_names import Kind, is_blocking_input, kind_of
 from tb_gpu_doctor.analysis.host_tree import nearest_with
 from tb_gpu_doctor.analysis.vocabulary import Cause
-from tb_gpu_doctor.traces.columns import NO_STAT, PS_PER_US, HostEvents, Int64, Trace, UInt8
-from tb_gpu_doctor.traces.grouping import distinct, group
+from tb_gpu_doctor.traces.columns import NO_STAT, PS_PER_US, HostEvents, Int32, Int64, Trace, UInt8
+from tb_gpu_doctor.traces.grouping import distinct, group, rows_by
 
 # Host causes that a thread's activity can give, then "nothing recorded".
 HOST_CAUSES = (Cause.INPUT, Cause.LAUNCH, Cause.SYNC, Cause.COMPILE, Cause.CHECKPOINT, Cause.HOST_OTHER)
@@ -92,6 +92,17 @@ class HostActivity:
         self.fetches = order
         self.input_set = intervals.union(host.start[order], host.end[order])
         self._threads: dict[int, ThreadActivity] = {}
+        self._stretches: dict[int, intervals.IntervalSet] = {}
+
+    def look_at(self, thread: Int32, low: Int64, high: Int64) -> None:
+        """Promise to ask for each thread's activity within its stretches [low, high) only.
+
+        The fetches of all threads show in the activity of each; a thousand threads would hold them a thousand times.
+        """
+        for index, rows in rows_by(thread):
+            rows = rows[np.argsort(low[rows], kind="stable")]
+            # what is that near decides which holes are filled
+            self._stretches[index] = intervals.union(low[rows] - LAUNCH_HOLE, high[rows] + LAUNCH_HOLE)
 
     def thread(self, index: int) -> ThreadActivity:
         """Activity of one thread."""
@@ -137,7 +148,7 @@ class HostActivity:
         if len(time):
             row = np.where(row >= 0, self.meaning[np.maximum(row, 0)], -1)
         kind = np.where(row >= 0, self.kind[np.maximum(row, 0)], Kind.NEUTRAL).astype(np.uint8)
-        time, kind, row = self._with_fetches(time, kind, row)
+        time, kind, row = _with_fetches(self._fetches_of(index), time, kind, row)
         cause = _cause_of(kind)
         cause = _fill_holes(time, cause)
         length = np.diff(time, append=time[-1:])
@@ -147,25 +158,38 @@ class HostActivity:
             prefix[value, 1:] = np.cumsum(spent)[:-1]
         return ThreadActivity(time, cause, row, prefix)
 
-    def _with_fetches(self, time: Int64, kind: UInt8, row: Int64) -> tuple[Int64, UInt8, Int64]:
-        """Where the thread waits or shows nothing while a blocking fetch is in flight, that is input."""
+    def _fetches_of(self, index: int) -> intervals.IntervalSet:
+        """Union of the blocking fetches, of those that matter to a thread where `look_at` says so."""
         start, end = self.input_set
-        if not len(start):
-            return time, kind, row
-        borders = distinct(np.concatenate((time, start, end)))
-        at = np.searchsorted(time, borders, side="right") - 1
-        inside = np.maximum(at, 0)
-        if len(time):
-            kind = np.where(at >= 0, kind[inside], Kind.NEUTRAL).astype(np.uint8)
-            row = np.where(at >= 0, row[inside], -1)
-        else:
-            kind = np.full(len(borders), Kind.NEUTRAL, np.uint8)
-            row = np.full(len(borders), -1, np.int64)
-        nearest = np.searchsorted(start, borders, side="right") - 1
-        fetching = (nearest >= 0) & (borders < end[np.maximum(nearest, 0)])
-        hit = fetching & ((kind == Kind.WAIT) | (kind == Kind.NEUTRAL))
-        kind = np.where(hit, np.uint8(Kind.INPUT), kind)
-        return borders, kind, np.where(hit, -2, row)
+        if index not in self._stretches or not len(start):
+            return start, end
+        low, high = self._stretches[index]
+        first = np.searchsorted(end, low, side="left")
+        count = np.maximum(np.searchsorted(start, high, side="right") - first, 0)
+        serial = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+        rows = distinct(np.repeat(first, count) + serial)
+        return start[rows], end[rows]
+
+
+def _with_fetches(fetches: intervals.IntervalSet, time: Int64, kind: UInt8, row: Int64) -> tuple[Int64, UInt8, Int64]:
+    """Where the thread waits or shows nothing while a blocking fetch is in flight, that is input."""
+    start, end = fetches
+    if not len(start):
+        return time, kind, row
+    borders = distinct(np.concatenate((time, start, end)))
+    at = np.searchsorted(time, borders, side="right") - 1
+    inside = np.maximum(at, 0)
+    if len(time):
+        kind = np.where(at >= 0, kind[inside], Kind.NEUTRAL).astype(np.uint8)
+        row = np.where(at >= 0, row[inside], -1)
+    else:
+        kind = np.full(len(borders), Kind.NEUTRAL, np.uint8)
+        row = np.full(len(borders), -1, np.int64)
+    nearest = np.searchsorted(start, borders, side="right") - 1
+    fetching = (nearest >= 0) & (borders < end[np.maximum(nearest, 0)])
+    hit = fetching & ((kind == Kind.WAIT) | (kind == Kind.NEUTRAL))
+    kind = np.where(hit, np.uint8(Kind.INPUT), kind)
+    return borders, kind, np.where(hit, -2, row)
 
 
 def _calls_of_threads(host: HostEvents, caller: Int64 | None) -> dict[int, tuple[Int64, Int64]]:
@@ -174,8 +198,7 @@ def _calls_of_threads(host: HostEvents, caller: Int64 | None) -> dict[int, tuple
         return {}
     moved = np.flatnonzero(caller != np.arange(len(host)))
     made_by = caller[moved]
-    threads = host.thread[made_by]
-    return {t: (moved[threads == t], made_by[threads == t]) for t in distinct(threads).tolist()}
+    return {t: (moved[rows], made_by[rows]) for t, rows in rows_by(host.thread[made_by])}
 
 
 def _in_context(kind: UInt8, parent: Int64) -> UInt8:

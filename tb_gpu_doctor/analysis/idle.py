@@ -21,7 +21,7 @@ from tb_gpu_doctor.analysis.peers import charge_peers
 from tb_gpu_doctor.analysis.results import BoolArray, Gaps, Window
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.traces.columns import PS_PER_US, Int32, Int64, Trace
-from tb_gpu_doctor.traces.grouping import distinct
+from tb_gpu_doctor.traces.grouping import rows_by
 
 # A queued kernel starts 1-2 us after the one before it on its stream; a longer wait is for something else.
 KERNEL_GAP_MAX = 10 * PS_PER_US
@@ -77,6 +77,7 @@ def find_gaps(trace: Trace, window: Window, launch: Int64, causes: Causality) ->
     charge_peers(trace, device, ready, full_end, by_cause)
     pieces = _pieces(trace, start, host_end, call, causes)
     activity = HostActivity(trace, causes.parent, causes.caller)
+    activity.look_at(pieces.thread, pieces.low, pieces.high)
     _charge_host(activity, pieces, by_cause)
     charge_drained(activity, pieces.gap, pieces.thread, start, call, by_cause)
     cause = by_cause.argmax(axis=1).astype(np.uint8)
@@ -191,8 +192,7 @@ def _pieces(trace: Trace, start: Int64, host_end: Int64, call: Int64, causes: Ca
 
 
 def _charge_host(activity: HostActivity, pieces: _Pieces, by_cause: Int64) -> None:
-    for thread in distinct(pieces.thread).tolist():
-        mine = np.flatnonzero(pieces.thread == thread)
+    for thread, mine in rows_by(pieces.thread):
         doing = activity.thread(thread)
         spent = doing.before(pieces.high[mine]) - doing.before(pieces.low[mine])
         for cause in HOST_CAUSES:
@@ -209,10 +209,9 @@ def _evidence(activity: HostActivity, pieces: _Pieces, cause: np.ndarray, length
     found = np.zeros(len(length), np.bool_)
     for numerator, denominator in _SAMPLES:
         instant = pieces.low + (pieces.high - pieces.low) // denominator * numerator
-        for thread in distinct(pieces.thread).tolist():
-            mine = np.flatnonzero((pieces.thread == thread) & wanted[pieces.gap] & ~found[pieces.gap])
-            if not len(mine):
-                continue
+        asked = np.flatnonzero(wanted[pieces.gap] & ~found[pieces.gap])
+        for thread, index in rows_by(pieces.thread[asked]):
+            mine = asked[index]
             doing, row = activity.thread(thread).at(instant[mine])
             hit = (doing == cause[pieces.gap[mine]]) & (row != -1)
             for piece, event in zip(mine[hit].tolist(), row[hit].tolist(), strict=True):

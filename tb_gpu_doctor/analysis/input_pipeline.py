@@ -17,7 +17,7 @@ from tb_gpu_doctor.analysis.tf_data_events import read_tf_data
 from tb_gpu_doctor.analysis.torch_host_names import FRAME
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.traces.columns import Int64, Trace
-from tb_gpu_doctor.traces.grouping import distinct, group
+from tb_gpu_doctor.traces.grouping import distinct, group, rows_by
 
 # Python loaders below this share of the stretch are not worth a word, and no more than these are told.
 _PYTHON_MIN_SHARE = 0.001
@@ -65,7 +65,7 @@ def _with_waits(trace: Trace, found: list[Found], gaps: Gaps) -> list[Found]:
         overlap[index] = intervals.covered_before(asked, gaps.end[rows]) - intervals.covered_before(
             asked, gaps.start[rows]
         )
-    total = overlap.sum(axis=0)
+    total = overlap.sum(axis=0, dtype=np.float64)  # of many pipelines it may not fit in 64 bits
     part = np.minimum(overlap, overlap * (charged[rows] / np.maximum(total, 1)))
     part = np.where(total > charged[rows], part, overlap).astype(np.int64)
     result = []
@@ -95,8 +95,8 @@ def _python_loaders(trace: Trace, parent: Int64, iterators: Int64, low: int, hig
     rows = rows[(parent[rows] < 0) | (around[np.maximum(parent[rows], 0)] < 0)]
     rows = rows[~_encloses(trace, rows, iterators)]
     found = []
-    for name in distinct(host.name[rows]).tolist():
-        mine = rows[host.name[rows] == name]
+    for name, index in rows_by(host.name[rows]):
+        mine = rows[index]
         item = _python_loader(trace, trace.strings[name], mine, low, high)
         if item.pipeline.fetch_time >= _PYTHON_MIN_SHARE * (high - low):
             found.append(item)
@@ -116,9 +116,8 @@ def _encloses(trace: Trace, rows: Int64, others: Int64) -> np.ndarray:
     """Which rows have one of the ``others`` inside them (rows are sorted by thread and start)."""
     host = trace.host_events
     last = np.empty(len(rows), np.int64)
-    for thread in distinct(host.thread[rows]).tolist():
+    for thread, mine in rows_by(host.thread[rows]):
         all_rows = host.of_thread(thread)
-        mine = host.thread[rows] == thread
         last[mine] = all_rows.start + np.searchsorted(host.start[all_rows], host.end[rows[mine]], side="left")
     return np.searchsorted(others, last, side="left") > np.searchsorted(others, rows, side="right")
 
@@ -126,7 +125,7 @@ def _encloses(trace: Trace, rows: Int64, others: Int64) -> np.ndarray:
 def _python_loader(trace: Trace, name: str, rows: Int64, low: int, high: int) -> Found:
     host = trace.host_events
     start, end = np.maximum(host.start[rows], low), np.minimum(host.end[rows], high)
-    busy = int(np.maximum(end - start, 0).sum())
+    busy = intervals.exact_sum(np.maximum(end - start, 0))
     begun = (host.start[rows] >= low) & (host.start[rows] < high)
     wall = intervals.measure(intervals.clip(_busy_set(trace, rows), low, high))
     threads = tuple(distinct(host.thread[rows].astype(np.int64)).tolist())

@@ -46,6 +46,13 @@ def complement(intervals: IntervalSet, low: int, high: int) -> IntervalSet:
     return gap_start[keep], gap_end[keep]
 
 
+def exact_sum(values: Int64) -> int:
+    """Sum of non-negative numbers, right even past 64 bits: a week of a thousand threads does not fit in them."""
+    if len(values) and int(values.max()) > np.iinfo(np.int64).max // len(values):
+        return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
+    return int(values.sum())
+
+
 def measure(intervals: IntervalSet) -> int:
     """Total length."""
     return int((intervals[1] - intervals[0]).sum())

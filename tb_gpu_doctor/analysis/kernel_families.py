@@ -1,6 +1,7 @@
 r"""What kind of work a kernel does, told from its name: tables of patterns, meant to be extended.
 
-Patterns are regular expressions, searched without regard to case. They must be linear
+Patterns are regular expressions in small letters, searched in the name in small letters (which takes
+half the time of ignoring case). They must be linear
 (no nested repetition), since names come from files that anybody may have written.
 The first table that matches decides, so each may rely on those before it.
 """
@@ -119,7 +120,7 @@ _PERSISTENT = (
 
 
 def _any(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns), re.IGNORECASE)
+    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
 
 
 _TABLES: tuple[tuple[str, re.Pattern[str]], ...] = (
@@ -129,7 +130,7 @@ _TABLES: tuple[tuple[str, re.Pattern[str]], ...] = (
     (CONVOLUTION, _any(_CONVOLUTION)),
     (MATMUL, _any(_MATMUL)),
 )
-_HELPER_RE = re.compile(_HELPER, re.IGNORECASE)
+_HELPER_RE = re.compile(_HELPER)
 _PERSISTENT_RE = _any(_PERSISTENT)
 
 
@@ -141,11 +142,10 @@ def kernel_family(name: str, op: str = "") -> str:
         name: of the kernel, mangled or not.
         op: framework op that launched it; asked only when the name says nothing.
     """
-    name = name[:_NAME_LIMIT]
-    for family, pattern in _TABLES:
-        if pattern.search(name):
-            return family
-    if op and not _HELPER_RE.search(name):
+    family, may_ask = _family_of_name(name)
+    if family is not None:
+        return family
+    if op and may_ask:
         # "scope/MatMul:MatMul" carries the type after the last single colon; "aten::mm" has none.
         kind = op[-256:].lower()
         if not kind.startswith("aten::"):
@@ -155,6 +155,16 @@ def kernel_family(name: str, op: str = "") -> str:
 
 
 @lru_cache(maxsize=8192)
+def _family_of_name(name: str) -> tuple[str | None, bool]:
+    """What the name says (a name may come with a million ops), and whether its op may say more."""
+    name = name[:_NAME_LIMIT].lower()
+    for family, pattern in _TABLES:
+        if pattern.search(name):
+            return family, False
+    return None, _HELPER_RE.search(name) is None
+
+
+@lru_cache(maxsize=8192)
 def is_persistent(name: str) -> bool:
     """Whether the kernel's grid is sized to the chip by design, so that it cannot be "too small"."""
-    return _PERSISTENT_RE.search(name[:_NAME_LIMIT]) is not None
+    return _PERSISTENT_RE.search(name[:_NAME_LIMIT].lower()) is not None

@@ -15,6 +15,8 @@ from tb_gpu_doctor.traces.columns import CopyKind, Device, EventClass, Int64, St
 
 # Tables of flags up to this many bytes are quicker than sorting a million keys.
 _DENSE_KEYS = 1 << 24
+# Characters of names that are searched for what they tell: of two thousand names all, of more the beginnings.
+_NAME_CHARS = 8_000_000
 # What XLA writes where TensorFlow writes the op: it names no op, the HLO op does.
 _NO_OP = (b"XlaModule:",)
 
@@ -76,10 +78,14 @@ def kernel_table(trace: Trace, window: Window | None) -> KernelTable:
     for device, time in zip(groups.device.tolist(), total, strict=True):
         per_device[device] += time
 
+    # rows share the text of their name, which may be long and come with a million launch details
+    names = {name: trace.strings[name] for name in set(groups.name.tolist())}
+    seen = max(_NAME_CHARS // max(len(names), 1), 512)
     table = [
         _row(
             trace.devices[device],
-            trace.strings[name],
+            names[name],
+            names[name][:seen],
             parse_kernel_details(trace.strings.raw(details)) if details >= 0 else UNKNOWN,
             calls=int(calls[g]),
             total=total[g],
@@ -103,6 +109,7 @@ def kernel_table(trace: Trace, window: Window | None) -> KernelTable:
 def _row(
     device: Device,
     name: str,
+    telling: str,
     details: KernelDetails,
     *,
     calls: int,
@@ -139,8 +146,8 @@ def _row(
         limiter=None if computed is None else computed.limiter,
         waves=waves(blocks, sms, computed.active_blocks) if blocks and sms and computed is not None else None,
         sm_share=sm_share(blocks, sms) if blocks and sms else None,
-        family=COMMUNICATION if communicates else kernel_family(name, op),
-        persistent=is_persistent(name),
+        family=COMMUNICATION if communicates else kernel_family(telling, op),
+        persistent=is_persistent(telling),
         op=op,
         in_window_ps=in_window,
     )

@@ -6,7 +6,7 @@ import numpy as np
 
 from tb_gpu_doctor.analysis.results import Lateness, Steps, Window
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Int64, Trace
-from tb_gpu_doctor.traces.grouping import distinct
+from tb_gpu_doctor.traces.grouping import distinct, rows_by
 
 
 def find_lateness(trace: Trace, window: Window, steps: Steps) -> Lateness | None:
@@ -24,12 +24,13 @@ def find_lateness(trace: Trace, window: Window, steps: Steps) -> Lateness | None
         & (events.start < window.end)
     )
     devices = distinct(events.device[events.klass == EventClass.COMPUTE])
+    rows = rows[np.isin(events.device[rows], devices)]
     if len(devices) < 2 or not len(rows):
         return None
     groups: list[tuple[int, Int64]] = []
     if steps.count:
         step_of = steps.event_step[rows]
-        groups = [(int(s), rows[step_of == s]) for s in distinct(step_of[step_of >= 0]) if steps.complete[s]]
+        groups = [(s, rows[index]) for s, index in rows_by(step_of) if s >= 0 and steps.complete[s]]
     else:
         groups = [(-1, rows)]
     starts, ends, step_index = [], [], []
@@ -56,11 +57,13 @@ def find_lateness(trace: Trace, window: Window, steps: Steps) -> Lateness | None
 def _aligned(trace: Trace, members: Int64, devices: np.ndarray) -> Int64 | None:
     """Rows of the collectives, shape (k, devices), when all devices ran the same sequence."""
     events = trace.device_events
-    per_device = [members[events.device[members] == d] for d in devices.tolist()]
-    count = len(per_device[0])
-    if not count or any(len(rows) != count for rows in per_device):
+    # rows are sorted by device: equal runs of all devices, or no match
+    count = len(members) // len(devices)
+    if not count or len(members) != count * len(devices):
         return None
-    table = np.stack(per_device, axis=1)
+    table = members.reshape(len(devices), count).T
+    if (events.device[table] != devices).any():
+        return None
     names = events.name[table]
     if (names != names[:, :1]).any():
         return None

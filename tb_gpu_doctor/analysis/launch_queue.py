@@ -64,8 +64,8 @@ def _queue(
         delay_p90=int(delay[len(delay) * 9 // 10]),
         kernels=len(times),
         short_kernels=int(np.count_nonzero(times < SHORT_KERNEL)),
-        kernel_time=int(times.sum()),
-        short_time=int(times[times < SHORT_KERNEL].sum()),
+        kernel_time=intervals.exact_sum(times),
+        short_time=intervals.exact_sum(times[times < SHORT_KERNEL]),
         border_idle=border,
         inner_idle=inner,
         dispatches=dispatches,
@@ -76,7 +76,7 @@ def _depth(window: Window, call: Int64, began: Int64) -> tuple[float, int, int]:
     """(mean over the window, maximum, time without any) of the work that was launched and had not started."""
     # a wait that began before the window counts from its start on; those that end behind it are not given
     low = np.maximum(call, window.start)
-    waited = int((began - low).sum())
+    waited = intervals.exact_sum(began - low)
     order = np.argsort(low, kind="stable")
     low = low[order]
     # at each launch: all launches up to it, less all work that had started by then; rows are sorted by start

@@ -7,7 +7,7 @@ import numpy as np
 from tb_gpu_doctor.analysis.intervals import measure, union
 from tb_gpu_doctor.analysis.results import LaunchStats, Window
 from tb_gpu_doctor.traces.columns import PS_PER_MS, PS_PER_US, EventClass, Int64, Trace
-from tb_gpu_doctor.traces.grouping import distinct
+from tb_gpu_doctor.traces.grouping import distinct, rows_by
 
 # The clocks of host and device are joined once: a launch may seem to start a little after its
 # kernel, but one that starts this much later belongs to another kernel.
@@ -37,8 +37,7 @@ def launch_of(trace: Trace) -> Int64:
 def _time_inside(trace: Trace, calls: Int64) -> int:
     """Union of the calls' times per thread, summed: a driver call inside a runtime call counts once."""
     host = trace.host_events
-    threads = host.thread[calls]
-    parts = (calls[threads == thread] for thread in distinct(threads).tolist())
+    parts = (calls[index] for _, index in rows_by(host.thread[calls]))
     return sum(measure(union(host.start[rows], host.end[rows])) for rows in parts)
 
 

@@ -19,7 +19,7 @@ from tb_gpu_doctor.analysis.results import BoolArray, Gaps, Steps
 from tb_gpu_doctor.analysis.transfer_results import Bounces, Transfers
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.traces.columns import PS_PER_US, CopyKind, Int64, Trace
-from tb_gpu_doctor.traces.grouping import distinct, group
+from tb_gpu_doctor.traces.grouping import distinct, group, rows_by
 
 # Host and device clocks are joined once and may differ by this much.
 _TOLERANCE = 20 * PS_PER_US
@@ -167,8 +167,8 @@ def _launches_inside(trace: Trace, causes: Causality, rows: Int64) -> BoolArray:
     marked[calls + 1] = 1
     before = np.cumsum(marked)
     last = np.empty(len(rows), np.int64)
-    for thread in distinct(host.thread[rows]).tolist():
-        own, mine = host.of_thread(thread), host.thread[rows] == thread
+    for thread, mine in rows_by(host.thread[rows]):
+        own = host.of_thread(thread)
         last[mine] = np.searchsorted(host.start[own], host.end[rows[mine]], side="left") + own.start
     return np.asarray(before[last] > before[rows], dtype=np.bool_)
 

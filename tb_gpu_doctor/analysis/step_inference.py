@@ -15,7 +15,7 @@ import numpy as np
 from tb_gpu_doctor.analysis.results import Steps
 from tb_gpu_doctor.analysis.step_borders import step_borders
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Int32, Int64, Trace
-from tb_gpu_doctor.traces.grouping import distinct, group
+from tb_gpu_doctor.traces.grouping import distinct, group, rows_by
 
 MIN_STEPS = 3
 _MAX_STEPS = 20_000
@@ -40,8 +40,7 @@ def infer_steps(trace: Trace) -> Steps | None:
     kernels = np.flatnonzero((events.klass == EventClass.COMPUTE) & (events.copy_kind == CopyKind.NONE))
     if not len(kernels):
         return None
-    per_device = [kernels[events.device[kernels] == device.index] for device in trace.devices]
-    main = max(per_device, key=len)
+    main = max((kernels[rows] for _, rows in rows_by(events.device[kernels])), key=len)
     found = _cut_name(trace, main)
     if found is None:
         return None

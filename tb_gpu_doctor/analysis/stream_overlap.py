@@ -43,7 +43,7 @@ def _serialized(trace: Trace, window: Window, launch: Int64, device: int) -> Str
     if len(streams) < 2 or not (launch[rows] >= 0).any():
         return None
     start, end, stream = events.start[rows], events.end[rows], events.stream[rows]
-    total = int((end - start).sum())
+    total = intervals.exact_sum(end - start)
     if total - intervals.measure(intervals.union(start, end)) > _NO_OVERLAP * total:
         return None
     own_before = _end_of_own_stream(trace, own, rows)

@@ -111,7 +111,7 @@ class _Reader:
             stages=tuple(costs[s].stage for s in order),
             limiting=None if limiting is None else order.index(limiting),
             fetches=len(begun),
-            fetch_time=int(self._clipped(self.trace.host_events.start[fetches], self._ends(fetches)).sum()),
+            fetch_time=intervals.exact_sum(self._clipped(self.trace.host_events.start[fetches], self._ends(fetches))),
             consumers=tuple(distinct(self.trace.host_events.thread[fetches].astype(np.int64)).tolist()),
             element_bytes=int(np.median(sizes)) if len(sizes) else None,
             prefetched=self._prefetched(order, costs, bool(feeders)),
@@ -157,10 +157,10 @@ class _Reader:
         taking = piece & ~self.piece_produce
         making = piece & self.piece_produce
         overhead = 0
-        waited = int(self._pieces(taking).sum()) if background else 0
+        waited = intervals.exact_sum(self._pieces(taking)) if background else 0
         if len(calls):
             start, end = events.calls.start[calls], events.calls.end[calls]
-            overhead = int(self._pieces(making).sum())
+            overhead = intervals.exact_sum(self._pieces(making))
             threads = host.thread[events.call_rows[events.call_row_stage == stage]]
             own_start, own_end, begun_time = start, end, end - start
             begun = start
@@ -175,7 +175,7 @@ class _Reader:
             start, end = begun, host.end[elements]
         unseen = background and not len(calls) and not len(produce) and self.role(stage) != "remote"
         inside = (begun >= self.low) & (begun < self.high)
-        busy = int(self._clipped(own_start, own_end).sum())
+        busy = intervals.exact_sum(self._clipped(own_start, own_end))
         settings = self._rows([stage])
         parallelism = self._stat("parallelism", settings)
         buffer = self._stat("buffer_limit", settings)

@@ -172,9 +172,9 @@ def _totals(
                 pageable=int(np.count_nonzero(memory == 1)),
                 pinned=int(np.count_nonzero(memory == 0)),
                 blocking=int(np.count_nonzero(blocking & mine)),
-                size_bytes=int(size[sized].sum()),
-                sized_time=int(events.duration[rows][sized].sum()),
-                time=int(inside[mine].sum()),
+                size_bytes=intervals.exact_sum(size[sized]),
+                sized_time=intervals.exact_sum(events.duration[rows][sized]),
+                time=intervals.exact_sum(inside[mine]),
                 exposed=int(exposed[mine].sum()),
                 exposed_pageable=int(exposed[mine][memory == 1].sum()),
             )
@@ -208,7 +208,7 @@ def _groups(
     if blocking.any():
         calls = call[blocking]
         waited[blocking] = overlap(idle, host.start[calls], host.end[calls])
-    cost = _sums(index, exposed + waited, len(keys))
+    cost = np.bincount(index, weights=(exposed + waited).astype(np.float64), minlength=len(keys))
     labels = list(names)
     time = np.clip(events.end[rows], window.start, window.end) - np.clip(events.start[rows], window.start, window.end)
     found = []
@@ -220,19 +220,14 @@ def _groups(
                 direction=CopyKind(int(keys[at]) % kinds),
                 op=labels[int(keys[at]) // kinds] or trace.strings[int(events.name[rows[mine[0]]])],
                 count=len(mine),
-                size_bytes=int(np.maximum(events.copy_bytes[rows[mine]], 0).sum()),
-                time=int(time[mine].sum()),
+                size_bytes=intervals.exact_sum(np.maximum(events.copy_bytes[rows[mine]], 0)),
+                time=intervals.exact_sum(time[mine]),
                 exposed=int(exposed[mine].sum()),
-                waited=int(waited[mine].sum()),
+                waited=intervals.exact_sum(waited[mine]),
                 longest=int(rows[mine[np.argmax(exposed[mine] + waited[mine])]]),
             )
         )
     return found
-
-
-def _sums(index: Int64, amount: Int64, count: int) -> Int64:
-    """Exact sums per index: doubles of `bincount` are exact far beyond any recording's picoseconds."""
-    return np.bincount(index, weights=amount.astype(np.float64), minlength=count).astype(np.int64)
 
 
 def _asked_by(trace: Trace, rows: Int64, launch: Int64, causes: Causality) -> Int64:

@@ -58,7 +58,17 @@ def is_work_stream(line_name: str, line_id: int) -> bool:
 
 def is_collective(kernel_name: str, hlo_op: str) -> bool:
     """Whether a kernel moves data between GPUs."""
-    return bool(_COLLECTIVE_KERNELS.search(kernel_name[:4096]) or _COLLECTIVE_HLO.search(hlo_op[:4096]))
+    return is_collective_kernel(kernel_name) or is_collective_op(hlo_op)
+
+
+def is_collective_kernel(name: str) -> bool:
+    """Whether a kernel's name says that it moves data between GPUs."""
+    return bool(_COLLECTIVE_KERNELS.search(name[:4096]))
+
+
+def is_collective_op(hlo_op: str) -> bool:
+    """Whether XLA's op of a kernel says that it moves data between GPUs."""
+    return bool(_COLLECTIVE_HLO.search(hlo_op[:4096]))
 
 
 def copy_kind(event_name: str, details: str) -> CopyKind:

@@ -6,6 +6,7 @@ table (ids are dense) or a sort (times come in long sorted runs).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import numpy as np
@@ -47,6 +48,17 @@ def group(values: NDArray[_Column]) -> tuple[NDArray[_Column], Int64]:
     index = np.empty(len(values), np.int64)
     index[order] = np.cumsum(new) - 1
     return ordered[new], index
+
+
+def rows_by(values: NDArray[_Column]) -> Iterator[tuple[int, Int64]]:
+    """(value, its rows in rising order) for each distinct value, rising; one sort however many there are."""
+    if not len(values):
+        return
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    first = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    for low, high in zip(first.tolist(), [*first[1:].tolist(), len(order)], strict=True):
+        yield int(ordered[low]), order[low:high]
 
 
 def _span(values: NDArray[np.integer[Any]]) -> tuple[int, int]:

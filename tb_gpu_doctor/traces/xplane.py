@@ -44,6 +44,8 @@ _GPU_PLANE = re.compile(r"^/device:GPU:(\d{1,9})(?:\s|$)")
 _ENVIRONMENT_PLANE = "Task Environment"
 # Host planes without events of threads.
 _NOT_THREADS = ("/host:metadata", "/host:__ScopeRangeCallStack__")
+# No host has nearly as many; analyses that look at each of them, or compare them all, must end in time.
+MAX_DEVICES, MAX_THREADS = 1_024, 32_768
 # Longer than any profile: CUPTI's overflown clocks give such times.
 MAX_TIME_PS = 7 * 24 * 3600 * 10**12
 # Files are normalised to the session's start; one that is not has times since 1970. Anything
@@ -63,7 +65,7 @@ def read_xplane(path: str, host: str | None = None, progress: Callable[[float], 
 
     Raises:
         TraceError: see `tb_gpu_doctor.traces.xspace.walk`; also ``malformed`` (params: plane, offset)
-            and ``too_many_events``.
+            and ``too_many_events`` (of a plane; also GPUs or threads).
     """
     builder = _Builder(path, host if host is not None else host_of(path))
     size = max(os.path.getsize(path), 1) if os.path.exists(path) else 1
@@ -72,11 +74,12 @@ def read_xplane(path: str, host: str | None = None, progress: Callable[[float], 
         seen_any = True
         if item.kind == "plane":
             try:
-                builder.add_plane(decode_plane(item.data))
+                plane = decode_plane(item.data)
             except TraceError as error:
                 if not builder.plane_count and error.code == "malformed":
                     raise TraceError("not_xplane", path) from None
                 raise TraceError(error.code, path, **{**error.params, "file_offset": item.offset}) from None
+            builder.add_plane(plane)
         else:
             builder.add_text(item.kind, item.data.decode("utf-8", "replace"))
         if progress is not None:
@@ -153,6 +156,8 @@ class _Builder:
     def _add_device(self, plane: RawPlane, ident: int) -> None:
         stats = {stat.decode("utf-8", "replace"): value for stat, value in plane.stats}
         if ident not in self.device_index:
+            if len(self.devices) >= MAX_DEVICES:
+                raise TraceError("too_many_events", self.path)
             self.device_index[ident] = len(self.devices)
             self.devices.append(_device(len(self.devices), self.host, ident, stats))
         device = self.device_index[ident]
@@ -203,6 +208,8 @@ class _Builder:
                 continue
             key = (plane.name, line_id)
             if key not in self.thread_index:
+                if len(self.threads) >= MAX_THREADS:
+                    raise TraceError("too_many_events", self.path)
                 name = (plane.line_display_name[line] or plane.line_name[line])[:1024].decode("utf-8", "replace")
                 self.thread_index[key] = len(self.threads)
                 self.threads.append(HostThread(len(self.threads), line_id, name))

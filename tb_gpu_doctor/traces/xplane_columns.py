@@ -12,6 +12,8 @@ from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Int64
 from tb_gpu_doctor.traces.grouping import group
 from tb_gpu_doctor.traces.wire import RawPlane
 
+# A copy is never larger than the memory of a machine.
+_MAX_COPY_BYTES = 1 << 46
 _MEMSET_STATS = ("Memset_details", "memset_details")
 
 DEVICE_SLOTS = {
@@ -107,9 +109,11 @@ def classify_events(plane: RawPlane, rows: Int64, part: dict[str, Any]) -> None:
     hlo = _picked(plane, "hlo_op", rows)
     klass = np.zeros(count, np.uint8)
     strings = plane.strings
-    pairs, inverse = _distinct(names, hlo)
-    collective = np.array([classify.is_collective(strings[name], strings[op]) for name, op in pairs], np.bool_)
-    klass[collective[inverse]] = EventClass.COMMUNICATION
+    # one by one, not in pairs: a name may come with a million ops
+    for column, is_collective in ((names, classify.is_collective_kernel), (hlo, classify.is_collective_op)):
+        used, inverse = group(column)
+        collective = np.array([is_collective(strings[i]) for i in used.tolist()], np.bool_)
+        klass[collective[inverse]] = EventClass.COMMUNICATION
     kind = np.zeros(count, np.uint8)
     size = np.full(count, -1, np.int64)
     is_async, memory = np.full(count, -1, np.int8), np.full(count, -1, np.int8)
@@ -160,10 +164,10 @@ class _Copy(NamedTuple):
 
 def _copy(name: str, details: str) -> _Copy:
     values = classify.detail_values(details)
-    is_async = classify.detail_int(values, "async")
+    is_async, size = classify.detail_int(values, "async"), classify.detail_int(values, "size")
     return _Copy(
         classify.copy_kind(name, details),
-        classify.detail_int(values, "size"),
+        size if size <= _MAX_COPY_BYTES else -1,
         is_async if is_async in (0, 1) else -1,
         classify.host_memory(values),
     )

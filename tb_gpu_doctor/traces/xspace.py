@@ -15,7 +15,9 @@ from tb_gpu_doctor.traces.errors import TraceError
 
 # Planes of a real file: one a GPU and a few of the host. More is an attack on the reader.
 MAX_PLANES = 65_536
-_MAX_TEXT_BYTES = 1 << 20
+# ... and so are more fields of all kinds: a file of fields of two bytes would take minutes.
+_MAX_FIELDS = 1 << 18
+_MAX_TEXT_BYTES = 1 << 16
 _FIELD_PLANE, _FIELD_ERROR, _FIELD_WARNING, _FIELD_HOSTNAME = 1, 2, 3, 4
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 # First bytes that an XPlane message can have: the tags of its fields.
@@ -56,11 +58,14 @@ def walk(path: str) -> Iterator[SpaceItem]:
 
 
 def _walk(file: BinaryIO, size: int, path: str) -> Iterator[SpaceItem]:
-    planes = 0
+    planes = fields = 0
     while True:
+        fields += 1
         start = file.tell()
         if start >= size:
             break
+        if fields > _MAX_FIELDS:
+            raise _broken(path, start, planes)
         tag = _varint(file)
         if tag is None or not 0 < tag >> 3 < 1 << 29:
             raise _broken(path, start, planes)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from tb_gpu_doctor.analysis.analyse import analyse, recorded_span
-from tb_gpu_doctor.traces.columns import Trace
+from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace
 from tests.analysis.small_traces import US, Recorder, traces
 from tests.real_traces import XPLANE_FOLDERS, real_trace
 
@@ -87,3 +87,19 @@ def test_times_at_the_limits_do_not_overflow() -> None:
 def test_real_files_are_analysed_within_a_second_or_two(folder: str) -> None:
     result = analyse(real_trace(folder))
     assert result.window is not None and result.kernels.rows
+
+
+def test_sums_of_weeks_do_not_wrap_around() -> None:
+    week, streams = 6 * 24 * 3600 * 10**6, 40  # microseconds
+    record = Recorder(gpus=10)
+    for number in range(streams):
+        record.call(f"loader {number}", "$dataloader.py:3 __next__", number, week)
+        record.call(f"python {number}", "cuLaunchKernel", 1, 2, number + 1)
+        record.work(week / 2, week, number + 1, gpu=0, stream=number)
+        record.work(number, week, gpu=0, stream=number, klass=EventClass.COPY, copy_kind=CopyKind.H2D, name="MemcpyH2D")
+    found = analyse(record.trace())
+    queue, copies, loader = found.queues[0], found.transfers.totals[0], found.pipelines[0].stages[0]
+    assert queue.kernel_time == streams * week // 2 * US > np.iinfo(np.int64).max
+    assert queue.mean_depth == pytest.approx(streams / 2, rel=1e-3)
+    assert copies.time == sum((week - number) * US for number in range(streams))
+    assert loader.busy == sum((week - number) * US for number in range(streams))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given
 
-from tb_gpu_doctor.analysis.callers import caller_rows, causality
+from tb_gpu_doctor.analysis.callers import _Search, caller_rows, causality
 from tb_gpu_doctor.analysis.host_tree import enclosing
 from tb_gpu_doctor.traces.columns import Trace
 from tests.analysis import brute_force
-from tests.analysis.small_traces import Recorder, traces
+from tests.analysis.small_traces import US, Recorder, traces
 from tests.real_traces import real_trace
 
 
@@ -100,3 +101,19 @@ def test_real_driver_threads_find_their_callers() -> None:
         rows = caller_rows(trace, enclosing(host))
         moved = sum(int(rows[i]) != i for i in calls)
         assert moved >= 0.9 * len(calls), folder
+
+
+def test_hundreds_of_threads_that_all_may_have_made_the_calls_end_the_search() -> None:
+    record = Recorder()
+    for thread in range(300):
+        for call in range(2):
+            record.call(f"Host Threads/{thread}", "cuLaunchKernel", call * 100 + 10, call * 100 + 11, 1)
+            record.call(f"python {thread}", f"op {call}", call * 100, call * 100 + 50)
+    trace = record.trace()
+    parent = enclosing(trace.host_events)
+    search = _Search(trace, parent, np.arange(1, 600, 2))
+    search.left = 5
+    assert search.running_at(np.array([10 * US, 110 * US])) == list(range(1, 600, 2))
+    assert all((search.innermost_at(1, np.array([10 * US])) >= 0).all() for _ in range(5))
+    assert search.left == 0 and (search.innermost_at(1, np.array([10 * US])) == -1).all()
+    assert caller_rows(trace, parent).tolist() == list(range(len(trace.host_events)))  # nobody can tell

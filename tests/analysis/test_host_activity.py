@@ -131,6 +131,34 @@ def test_at_an_instant(trace: Trace, instant: int) -> None:
             assert trace.host_events.start[row[0]] <= instant * unit < trace.host_events.end[row[0]]
 
 
+@given(traces(), st.lists(st.tuples(st.integers(-5, 80), st.integers(0, 60)), max_size=3))
+def test_looking_at_stretches_only_changes_nothing_inside_them(trace: Trace, spans: list[tuple[int, int]]) -> None:
+    unit = _unit(trace)
+    whole, partial = activity_of(trace), activity_of(trace)
+    every = [(t.index, low * unit, (low + length) * unit) for t in trace.threads for low, length in spans]
+    columns = np.array(every, np.int64).reshape(-1, 3).T
+    partial.look_at(columns[0].astype(np.int32), columns[1], columns[2])
+    for thread, low, high in every:
+        assert ours(partial, thread, low, high) == ours(whole, thread, low, high)
+        middle = np.array([(low + high) // 2], np.int64)
+        if high > low:
+            assert [x.tolist() for x in partial.thread(thread).at(middle)] == [
+                x.tolist() for x in whole.thread(thread).at(middle)
+            ]
+
+
+def test_many_threads_do_not_each_hold_every_fetch() -> None:
+    record = Recorder()
+    for fetch in range(2_000):
+        record.call("loader", "IteratorGetNextOp::DoCompute", fetch * 1_000, fetch * 1_000 + 500)
+    for thread in range(20):
+        record.call(f"thread {thread}", "FunctionRun", thread * 1_000, thread * 1_000 + 900)
+    activity = activity_of(record.trace())
+    low = np.arange(20, dtype=np.int64) * 1_000 * US
+    activity.look_at(np.arange(1, 21, dtype=np.int32), low, low + 900 * US)
+    assert max(len(activity.thread(thread).time) for thread in range(1, 21)) < 20
+
+
 def _unit(trace: Trace) -> int:
     """The unit that the trace was drawn in."""
     host = trace.host_events

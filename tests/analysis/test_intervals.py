@@ -69,3 +69,8 @@ def test_a_week_of_picoseconds_fits() -> None:
     week = 7 * 24 * 3600 * 10**12
     union = intervals.union(np.array([-week, 0], np.int64), np.array([-1, week], np.int64))
     assert intervals.measure(union) == 2 * week - 1
+
+
+@given(st.lists(st.integers(0, (1 << 63) - 1)))
+def test_sums_past_64_bits(values: list[int]) -> None:
+    assert intervals.exact_sum(np.array(values, np.int64)) == sum(values)

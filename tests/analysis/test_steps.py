@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 
 from tb_gpu_doctor.analysis.analyse import analyse
 from tb_gpu_doctor.analysis.results import Steps, Window
-from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace
+from tb_gpu_doctor.analysis.step_borders import MAX_CELLS
+from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace, device_events, host_events
+from tb_gpu_doctor.traces.errors import TraceError
 from tests.analysis import brute_force
-from tests.analysis.small_traces import US, Recorder, traces
+from tests.analysis.small_traces import STREAMS_PER_GPU, US, Recorder, traces
 from tests.real_traces import XPLANE_FOLDERS, real_trace
 
 
@@ -330,3 +333,51 @@ def test_the_real_files_mark_no_steps(folder: str) -> None:
     result = analyse(trace)
     assert result.steps.source != "marked"
     assert result.window == Window(int(trace.device_events.start.min()), int(trace.device_events.end.max()))
+
+
+def test_steps_of_more_gpus_than_fit_in_memory_are_refused() -> None:
+    record = Recorder(gpus=1_024)
+    for step in range(MAX_CELLS // 1_024 + 1):
+        record.step("python", step, step * 10, step * 10 + 9)
+    with pytest.raises(TraceError, match="too_many_events"):
+        analyse(record.trace())
+
+
+def test_tens_of_thousands_of_steps_end_in_seconds() -> None:
+    count, unit = 50_000, 100 * US
+    start = np.arange(count, dtype=np.int64) * unit
+    correlation = np.arange(2 * count, dtype=np.int64) + 1
+    record = Recorder(gpus=2)
+    record.work(0, 1, klass=EventClass.COMMUNICATION, name="ncclDevKernel_AllReduce")
+    record.call("python", "cuLaunchKernel", 0, 1)
+    record.call("python", "train", 0, 1)
+    trace = record.trace()
+    kernel, launch, step = (record.string(name) for name in ("ncclDevKernel_AllReduce", "cuLaunchKernel", "train"))
+    trace = replace(
+        trace,
+        device_events=device_events(
+            4 * count,
+            device=np.repeat([0, 1, 0, 1], count),
+            stream=np.repeat([0, STREAMS_PER_GPU, 0, STREAMS_PER_GPU], count),
+            start=np.concatenate((start + 20 * US, start + 21 * US, start + 40 * US, start + 40 * US)),
+            duration=np.full(4 * count, 5 * US),
+            name=np.full(4 * count, kernel),
+            klass=np.repeat([EventClass.COMMUNICATION, EventClass.COMPUTE], 2 * count),
+            correlation=np.concatenate((correlation, correlation)),
+        ),
+        host_events=host_events(
+            3 * count,
+            thread=np.zeros(3 * count, np.int32),
+            start=np.concatenate((start, start + US, start + 2 * US)),
+            duration=np.concatenate((np.full(count, 99 * US), np.full(2 * count, US // 2))),
+            name=np.repeat([step, launch, launch], count),
+            step_num=np.concatenate((np.arange(count), np.full(2 * count, -1))),
+            is_root=np.repeat([1, 0, 0], count),
+            correlation=np.concatenate((np.full(count, -1), correlation)),
+        ),
+    )
+    began = time.process_time()
+    found = analyse(trace)
+    assert time.process_time() - began < 10  # masks over all events for each step take minutes
+    assert found.steps.count == count and found.lateness is not None
+    assert len(found.lateness.start) == count and (found.lateness.wait[:, 0] == US).all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ from hypothesis import strategies as st
 
 from simulator.xplane_writer import Plane, Ref, Space, Unsigned
 from tb_gpu_doctor.analysis.analyse import analyse
+from tb_gpu_doctor.analysis.kernels import kernel_table
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace
 from tb_gpu_doctor.traces.errors import TraceError
-from tb_gpu_doctor.traces.xplane import read_xplane
+from tb_gpu_doctor.traces.xplane import MAX_DEVICES, MAX_THREADS, read_xplane
 from tests.real_traces import XPLANE_FOLDERS, real_trace, xplane_path
 
 DAY_NS = 24 * 3600 * 10**9
@@ -552,3 +554,44 @@ def test_damaged_bytes_give_an_error_or_a_trace_that_adds_up(path: Path) -> None
             assert sum(parts.idle_by_cause) == parts.idle >= 0
             assert parts.busy + parts.idle == parts.wall
     assert read_well > 50
+
+
+def test_more_gpus_than_any_host_has_are_refused(path: Path) -> None:
+    space = Space()
+    for number in range(MAX_DEVICES + 1):
+        gpu(space, number)
+    with pytest.raises(TraceError, match="too_many_events") as caught:
+        read(path, space)
+    assert caught.value.path == str(path)
+
+
+def test_more_threads_than_any_program_has_are_refused(path: Path) -> None:
+    space = Space()
+    plane = space.plane("/host:CPU")
+    for number in range(MAX_THREADS + 1):
+        plane.line(number, "t").event("e", 0, 1)
+    with pytest.raises(TraceError, match="too_many_events"):
+        read(path, space)
+
+
+def test_a_long_name_with_very_many_ops_is_looked_at_once(path: Path) -> None:
+    space = Space()
+    stream = gpu(space).line(7, "Stream #7(Compute)")
+    for number in range(20_000):
+        stream.event("a" * 4_000, number * 10, 5, {"hlo_op": f"fusion.{number}", "tf_op": f"a/b:Op{number}"})
+    stream.event("a" * 4_000, 10**6, 5, {"hlo_op": "all-reduce.1"})
+    began = time.process_time()
+    trace = read(path, space)
+    table = kernel_table(trace, None)
+    assert time.process_time() - began < 5  # a search for each pair takes half a minute
+    assert np.flatnonzero(trace.device_events.klass == EventClass.COMMUNICATION).tolist() == [20_000]
+    assert len(table.rows) == 1 and table.rows[0].calls == 20_001
+
+
+def test_sizes_that_no_copy_can_have_are_unknown(path: Path) -> None:
+    space = Space()
+    stream = gpu(space).line(7, "Stream #7(MemcpyH2D)")
+    for number, size in enumerate((100, 1 << 46, (1 << 46) + 1, 999_999_999_999_999_999)):
+        details = f"kind_src:pageable kind_dst:device size:{size} dest:0 async:0"
+        stream.event("MemcpyH2D", number * 10, 5, {"memcpy_details": details})
+    assert read(path, space).device_events.copy_bytes.tolist() == [100, 1 << 46, -1, -1]

@@ -182,3 +182,14 @@ def test_any_bytes(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> 
         assert error.path == str(path)
     else:
         assert sum(len(i.data) for i in found) <= len(content)
+
+
+@pytest.mark.parametrize("field", [b"\x50\x01", b"\x1a\x01A"], ids=["unknown", "warning"])
+def test_very_many_small_fields_are_an_attack(path: Path, field: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xspace, "_MAX_FIELDS", 1_000)
+    path.write_bytes(field * (xspace._MAX_FIELDS + 1))
+    with pytest.raises(TraceError, match="not_xplane"):
+        list(walk(str(path)))
+    path.write_bytes(bytes_field(1, b"") + field * xspace._MAX_FIELDS)
+    with pytest.raises(TraceError, match="malformed"):
+        list(walk(str(path)))
