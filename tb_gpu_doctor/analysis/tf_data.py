@@ -319,7 +319,7 @@ class _Reader:
 def trace_stat(trace: Trace, name: str, rows: Int64) -> Int64:
     """The recorded values of a stat among ``rows``, in their order."""
     values = trace.host_stats.get(name, NO_STAT).at(rows)
-    return np.asarray(values[values != -1], dtype=np.int64)
+    return np.asarray(values[values >= 0], dtype=np.int64)  # -1 leaves it to tf.data; less is no setting
 
 
 def _with_utilization(stage: InputStage, value: float) -> InputStage:

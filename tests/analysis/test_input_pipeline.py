@@ -246,6 +246,16 @@ def test_parallelism_is_the_last_known_one() -> None:
     assert [(s.parallelism, s.autotuned) for s in found] == [(2, True)]
 
 
+def test_negative_settings_are_none() -> None:
+    record = InputRecorder()
+    given = {"parallelism": -(1 << 63) + 1, "buffer_limit": -5, "cpu_budget": -7, "element_size": -9}
+    record.iterator("python", "Root::ParallelMapV2", 0, 10, id=2, parent_id=1, **given)
+    record.iterator("python", "Root", 0, 20, id=1, parent_id=0, **given)
+    (pipeline,) = record.pipelines()
+    mapped = stage(pipeline, "Root::ParallelMapV2")
+    assert (mapped.parallelism, mapped.buffer, pipeline.cpu_budget, pipeline.element_bytes) == (None,) * 4
+
+
 def test_a_generator_sets_the_pace() -> None:
     made = InputRecorder(gpus=0)
     for at in range(0, 400, 40):
