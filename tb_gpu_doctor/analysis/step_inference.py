@@ -65,8 +65,8 @@ def infer_steps(trace: Trace) -> Steps | None:
     first_border, last = step_borders(trace, event_step, starts)
     complete = _complete(trace, main, event_step, count)
     complete &= (last >= 0).any(axis=1)
-    if np.count_nonzero(complete) < MIN_STEPS:
-        return None
+    if np.count_nonzero(complete) < MIN_STEPS or starts[-1] <= starts[0]:
+        return None  # too few, or all at one time: nothing that takes time repeats
     number = np.arange(count, dtype=np.int64)
     return Steps("inferred", number, starts, ends, complete, first_border, last, event_step, confidence)
 
