@@ -120,11 +120,13 @@ def gpu_timeline(shape: Shape, gpu: int, step_ps: int, seed: int) -> list[Timeli
         position = np.arange(n) - first[step]
         busy = step_ps - INPUT_WAIT_PS - 100 * PS_PER_US
         slot = busy // np.maximum(counts[:, index], 1)
-        duration = random.integers(MIN_DURATION_PS, int(stream.longest_us * PS_PER_US), n)
+        # the GPUs of a job run the same collectives, at the same time
+        draw = np.random.default_rng([seed, GPUS]) if stream.kind == "nccl" else random
+        duration = draw.integers(MIN_DURATION_PS, int(stream.longest_us * PS_PER_US), n)
         duration = np.clip(duration, MIN_DURATION_PS, np.maximum(slot[step] - PS_PER_US, MIN_DURATION_PS))
         slack = np.maximum(slot[step] - duration - PS_PER_US, 1)
         start = FIRST_OFFSET_PS + step * step_ps + INPUT_WAIT_PS + position * slot[step]
-        starts.append((start + (random.random(n) * slack).astype(np.int64)) // 1000 * 1000)
+        starts.append((start + (draw.random(n) * slack).astype(np.int64)) // 1000 * 1000)
         durations.append(np.maximum(duration // 1000 * 1000, MIN_DURATION_PS))
     order = np.argsort(np.concatenate(starts), kind="stable")
     correlation = np.empty(len(order), dtype=np.int64)

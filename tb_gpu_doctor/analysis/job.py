@@ -194,7 +194,7 @@ def _exposed(
         if analysis.window is None:
             continue
         of_trace = {device: wait for (index, device), wait in waits.items() if index == which}
-        if not of_trace and len(trace.devices) > 1:
+        if not of_trace and len(traces) > 1 and len(trace.devices) > 1:
             of_trace = _waits_inside(trace, analysis)
         for device in trace.devices:
             rows = trace.device_events.of_device(device.index)
