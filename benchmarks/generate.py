@@ -132,8 +132,11 @@ def gpu_timeline(shape: Shape, gpu: int, step_ps: int, seed: int) -> list[Timeli
     correlation = np.empty(len(order), dtype=np.int64)
     correlation[order] = np.arange(len(order)) * GPUS + gpu + FIRST_CORRELATION
     ends = np.cumsum([len(start) for start in starts])[:-1]
-    kernels = random.zipf(1.3, len(order)) % KERNELS
-    columns = zip(starts, durations, np.split(kernels, ends), np.split(correlation, ends), strict=True)
+    kernels = np.split(random.zipf(1.3, len(order)) % KERNELS, ends)
+    for index, stream in enumerate(STREAMS):
+        if stream.kind == "nccl":  # ... for the same ops
+            kernels[index] = np.random.default_rng([seed, GPUS]).integers(0, KERNELS, len(starts[index]))
+    columns = zip(starts, durations, kernels, np.split(correlation, ends), strict=True)
     return [Timeline(*column) for column in columns]
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from tb_gpu_doctor.analysis.accounting import account, all_busy_sets, summarise
 from tb_gpu_doctor.analysis.callers import causality
 from tb_gpu_doctor.analysis.contention import find_contention
 from tb_gpu_doctor.analysis.critical_path import step_costs
+from tb_gpu_doctor.analysis.host_activity import HostActivity
 from tb_gpu_doctor.analysis.idle import find_gaps, no_gaps
 from tb_gpu_doctor.analysis.input_pipeline import find_pipelines
 from tb_gpu_doctor.analysis.kernels import kernel_table
@@ -35,9 +37,18 @@ def analyse(trace: Trace, progress: Callable[[float], None] | None = None) -> Tr
         if progress is not None:
             progress(done)
 
+    # What does not need each other runs side by side: numpy leaves Python to others while it works.
+    with ThreadPoolExecutor(1) as side:
+        return _analyse(trace, report, side)
+
+
+def _analyse(trace: Trace, report: Callable[[float], None], side: ThreadPoolExecutor) -> TraceAnalysis:
+    launching = side.submit(launch_of, trace)
     causes = causality(trace)
-    launch = launch_of(trace)
+    launch = launching.result()
     report(0.2)
+    acting = side.submit(HostActivity, trace, causes.parent, causes.caller)
+    merging = side.submit(all_busy_sets, trace)
     steps = find_steps(trace, launch, causes)
     if steps.source == "none":
         steps = infer_steps(trace) or steps
@@ -56,17 +67,18 @@ def analyse(trace: Trace, progress: Callable[[float], None] | None = None) -> Tr
             launches=(),
             pipelines=find_pipelines(trace, recorded_span(trace), causes),
         )
-    gaps = find_gaps(trace, window, launch, causes)
+    tabulating = side.submit(kernel_table, trace, window)
+    gaps = find_gaps(trace, window, launch, causes, acting.result())
     report(0.7)
-    busy_of = all_busy_sets(trace)
+    busy_of = merging.result()
     transfers = find_transfers(trace, window, steps, gaps, launch, causes, busy_of)
     bounces = find_bounces(trace, steps, gaps, transfers, launch, causes)
     gaps = charge_bounces(trace, gaps, bounces, launch)
+    queueing = side.submit(launch_queues, trace, window, steps, gaps, launch)
     accounting = account(trace, window, gaps, busy_of)
     summaries = summarise(trace, window, steps, busy_of)
     lateness = find_lateness(trace, window, steps)
     report(0.85)
-    kernels = kernel_table(trace, window)
     launches = launch_stats(trace, launch, window)
     report(0.95)
     pipelines = find_pipelines(trace, (window.start, window.end), causes, gaps)
@@ -79,12 +91,12 @@ def analyse(trace: Trace, progress: Callable[[float], None] | None = None) -> Tr
         gaps=gaps,
         summaries=summaries,
         lateness=lateness,
-        kernels=kernels,
+        kernels=tabulating.result(),
         launches=launches,
         step_costs=step_costs(steps, gaps, lateness) if steps.count else None,
         transfers=transfers,
         bounces=bounces,
-        queues=launch_queues(trace, window, steps, gaps, launch),
+        queues=queueing.result(),
         contention=find_contention(trace, window, steps, gaps, launch, causes),
         serialized=find_serialized(trace, window, launch),
         pipelines=pipelines,

@@ -53,10 +53,13 @@ def no_gaps() -> Gaps:
     )  # fmt: skip
 
 
-def find_gaps(trace: Trace, window: Window, launch: Int64, causes: Causality) -> Gaps:
+def find_gaps(
+    trace: Trace, window: Window, launch: Int64, causes: Causality, activity: HostActivity | None = None
+) -> Gaps:
     """All idle gaps inside the window with their causes, GPUs without work included.
 
-    Args: as for `steps.find_steps`.
+    ``launch`` and ``causes`` are as for `steps.find_steps`; ``activity`` is what the host's threads did,
+    if somebody has worked it out already.
     """
     device, start, end, full_end, before, after = _complements(trace, window)
     if not len(start):
@@ -76,7 +79,7 @@ def find_gaps(trace: Trace, window: Window, launch: Int64, causes: Causality) ->
     _charge_device(trace, by_cause, ready, end, before, after, call)
     charge_peers(trace, device, ready, full_end, by_cause)
     pieces = _pieces(trace, start, host_end, call, causes)
-    activity = HostActivity(trace, causes.parent, causes.caller)
+    activity = activity or HostActivity(trace, causes.parent, causes.caller)
     activity.look_at(pieces.thread, pieces.low, pieces.high)
     _charge_host(activity, pieces, by_cause)
     charge_drained(activity, pieces.gap, pieces.thread, start, call, by_cause)
