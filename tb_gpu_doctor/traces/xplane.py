@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,8 +27,9 @@ from tb_gpu_doctor.traces.columns import (
     ordered_host_events,
 )
 from tb_gpu_doctor.traces.errors import Note, TraceError
+from tb_gpu_doctor.traces.plane_items import decoded_items
 from tb_gpu_doctor.traces.sessions import host_of
-from tb_gpu_doctor.traces.wire import RawPlane, decode_plane
+from tb_gpu_doctor.traces.wire import RawPlane
 from tb_gpu_doctor.traces.xplane_columns import (
     DEVICE_SLOTS,
     HOST_SLOTS,
@@ -39,7 +39,6 @@ from tb_gpu_doctor.traces.xplane_columns import (
     slot_columns,
     sparse_stats,
 )
-from tb_gpu_doctor.traces.xspace import SpaceItem, walk
 
 _GPU_PLANE = re.compile(r"^/device:GPU:(\d{1,9})(?:\s|$)")
 _ENVIRONMENT_PLANE = "Task Environment"
@@ -71,7 +70,7 @@ def read_xplane(path: str, host: str | None = None, progress: Callable[[float], 
     builder = _Builder(path, host if host is not None else host_of(path))
     size = max(os.path.getsize(path), 1) if os.path.exists(path) else 1
     seen_any = False
-    for item, plane in _decoded(path):
+    for item, plane in decoded_items(path):
         seen_any = True
         if isinstance(plane, TraceError):
             if not builder.plane_count and plane.code == "malformed":
@@ -86,41 +85,6 @@ def read_xplane(path: str, host: str | None = None, progress: Callable[[float], 
     if not seen_any or not builder.looks_like_xspace():
         raise TraceError("not_xplane", path)
     return builder.trace()
-
-
-def _decoded(path: str) -> Iterator[tuple[SpaceItem, RawPlane | TraceError | None]]:
-    """The file's items with their planes decoded (or why not; None for texts), one behind the reader.
-
-    The compiled decoder leaves Python to others while it works, so one plane is decoded while the next
-    is read and the last one is classified and sorted. Only decoding has a thread of its own: a read
-    that hangs must end with Ctrl+C.
-    """
-    items = walk(path)
-    before: tuple[SpaceItem, Future[RawPlane | TraceError] | None] | None = None
-    broken: TraceError | None = None
-    with ThreadPoolExecutor(1) as side:
-        while True:
-            try:
-                item = next(items, None)
-            except TraceError as error:  # what was read before it comes first
-                item, broken = None, error
-            coming = None
-            if item is not None:
-                coming = item, side.submit(_decode, item.data) if item.kind == "plane" else None
-            if before is not None:
-                yield before[0], before[1].result() if before[1] is not None else None
-            before = coming
-            if before is None:
-                break
-    if broken is not None:
-        raise broken
-
-
-def _decode(data: bytes) -> RawPlane | TraceError:
-    try:
-        return decode_plane(data)
-    except TraceError as error:
-        return error
 
 
 @dataclass
