@@ -35,7 +35,7 @@ def shared_traces() -> Path:
 def demo_logs() -> Path:
     """The committed demo logdir."""
     if not DEMO_LOGS.is_dir():
-        pytest.skip("demo_logs not present: run make demo-logs")
+        pytest.fail("demo_logs not present: run make demo-logs")
     return DEMO_LOGS
 
 

@@ -44,7 +44,7 @@ def logdir(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", DEMOS)
 def test_each_demo_shows_what_was_planted(demo_logs: Path, name: str) -> None:
     if not (demo_logs / name).is_dir():
-        pytest.skip(f"demo_logs/{name} not present")
+        pytest.fail(f"demo_logs/{name} not present: run make demo-logs")
     verdict, kind, gpus = DEMOS[name]
     done = run("diagnose", demo_logs / name, "--json")
     assert done.returncode == 0 and done.stderr == ""
@@ -67,7 +67,7 @@ def test_each_demo_shows_what_was_planted(demo_logs: Path, name: str) -> None:
 def test_the_demo_input_cost_is_the_planted_one(demo_logs: Path) -> None:
     """The demo's own README states the share that was planted."""
     if not (demo_logs / "input_bound").is_dir():
-        pytest.skip("demo_logs/input_bound not present")
+        pytest.fail("demo_logs/input_bound not present: run make demo-logs")
     data = tb_gpu_doctor.diagnose(demo_logs / "input_bound").to_dict()
     assert data["findings"][0]["share"] == pytest.approx(0.43, abs=0.03)
 

@@ -34,7 +34,7 @@ def test_by_format(tmp_path: Path) -> None:
 def test_xplane() -> None:
     found = sorted(DEMO_LOGS.glob("*/plugins/profile/*"))
     if not found:
-        pytest.skip("demo_logs not present: run make demo-logs")
+        pytest.fail("demo_logs not present: run make demo-logs")
     file = only_file(found[0])
     trace = read_trace(file)
     assert (trace.format, trace.host) == ("xplane", file.host)
