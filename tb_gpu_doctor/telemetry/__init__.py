@@ -1,0 +1,1 @@
+"""What the companion writer recorded beside training, read back to arrays."""
