@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tb_gpu_doctor.traces.errors import TraceError
 
 if TYPE_CHECKING:
+    from tb_gpu_doctor.analysis.job import Job
     from tb_gpu_doctor.analysis.results import TraceAnalysis
     from tb_gpu_doctor.diagnosis.thresholds import Thresholds
     from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
@@ -30,13 +31,14 @@ _DECODING, _ANALYSING = 0.6, 0.38
 class SessionResult:
     """A diagnosis with the traces and analyses it came from, one of each per readable file.
 
-    ``failures`` are the files that could not be read.
+    ``failures`` are the files that could not be read, ``job`` what needs more than one of the files.
     """
 
     diagnosis: DiagnosisReport
     traces: tuple[Trace, ...]
     analyses: tuple[TraceAnalysis, ...]
     failures: tuple[TraceError, ...]
+    job: Job
 
 
 def diagnose(
@@ -97,8 +99,9 @@ def diagnose_session(
     """
     # Here, not above: what only lists sessions needs neither numpy nor the decoder.
     from tb_gpu_doctor.analysis.analyse import analyse
-    from tb_gpu_doctor.diagnosis.context import HostProfile
-    from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
+    from tb_gpu_doctor.diagnosis.context import Context, HostProfile
+    from tb_gpu_doctor.diagnosis.engine import diagnose_context
+    from tb_gpu_doctor.diagnosis.thresholds import Thresholds
     from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
     from tb_gpu_doctor.traces.read import read_trace
 
@@ -130,15 +133,15 @@ def diagnose_session(
         HostProfile(host if names[host] == 1 and host else os.path.basename(trace.path), trace, analysis)
         for host, trace, analysis in read
     ]
-    diagnosis = diagnose_profiles(
-        profiles, run=session.run, session=session.session, failures=failures, thresholds=thresholds
-    )
+    context = Context(tuple(profiles), thresholds or Thresholds())
+    diagnosis = diagnose_context(context, run=session.run, session=session.session, failures=failures)
     report("diagnosing", 1.0)
     return SessionResult(
         diagnosis=DiagnosisReport.of(diagnosis),
         traces=tuple(trace for _, trace, _ in read),
         analyses=tuple(analysis for _, _, analysis in read),
         failures=tuple(failures),
+        job=context.job,
     )
 
 

@@ -50,6 +50,14 @@ def diagnose_profiles(
         thresholds: another table than the default one.
     """
     context = Context(tuple(profiles), thresholds or Thresholds())
+    return diagnose_context(context, run=run, session=session, failures=failures)
+
+
+def diagnose_context(
+    context: Context, *, run: str = "", session: str = "", failures: Sequence[TraceError] = ()
+) -> Diagnosis:
+    """As `diagnose_profiles`, for who wants to know afterwards what the rules have read, the job above all."""
+    profiles = context.profiles
     found = merge_findings(context.unclaimed, [finding for rule in RULES for finding in rule(context)])
     findings = tuple(_with_check(finding) for finding in order_findings(found))
     reasons = _doubts(context, findings)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from werkzeug.test import Client, TestResponse
 
+from tb_gpu_doctor.analysis.job import analyse_job
 from tb_gpu_doctor.api import SessionResult
 from tb_gpu_doctor.diagnosis.context import HostProfile
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
@@ -42,7 +43,8 @@ def view_of(session: Session, report: Report) -> SessionView:
     trace = trace_of(events, 2)
     analysis = analysis_of(events, gaps_of([0], [50], [70], [[20, *[0] * 9]]), 2)
     diagnosis = diagnose_profiles([HostProfile("worker0", trace, analysis)], run=session.run, session=session.session)
-    return SessionView(session, SessionResult(DiagnosisReport.of(diagnosis), (trace,), (analysis,), ()))
+    job = analyse_job([trace], [analysis])
+    return SessionView(session, SessionResult(DiagnosisReport.of(diagnosis), (trace,), (analysis,), (), job))
 
 
 class Site:
