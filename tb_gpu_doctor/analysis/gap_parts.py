@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from tb_gpu_doctor.analysis import intervals
 from tb_gpu_doctor.analysis.intervals import IntervalSet
 from tb_gpu_doctor.analysis.results import Gaps, Steps
-from tb_gpu_doctor.traces.columns import Int64
+from tb_gpu_doctor.traces.columns import Int64, UInt8
+
+
+class Intervals(NamedTuple):
+    """Sorted, disjoint intervals [start, end) and the row that each came from, shape (n,)."""
+
+    start: Int64
+    end: Int64
+    row: Int64
+
+
+def cut_gaps(gaps: Gaps, rows: NDArray[np.intp]) -> tuple[Intervals, UInt8]:
+    """Cut each gap into one piece a cause, in proportion and in the order of `Cause`.
+
+    Returns:
+        The pieces (``row`` is the gap's row) and the `Cause` of each.
+    """
+    parts = gaps.by_cause[rows]
+    ends = gaps.start[rows, np.newaxis] + np.cumsum(parts, axis=1)
+    which, cause = np.nonzero(parts > 0)
+    end = ends[which, cause]
+    pieces = Intervals(end - parts[which, cause], end, rows[which].astype(np.int64))
+    return pieces, cause.astype(np.uint8)
 
 
 def overlap(stretches: IntervalSet, start: Int64, end: Int64) -> Int64:

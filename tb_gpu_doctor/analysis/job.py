@@ -18,9 +18,9 @@ from tb_gpu_doctor.analysis import intervals
 from tb_gpu_doctor.analysis.clocks import Clocks, find_clocks
 from tb_gpu_doctor.analysis.collective_kinds import NEEDS_ALL, NOT_FOR_ALL, CollectiveKind, bus_factor
 from tb_gpu_doctor.analysis.collectives import Collectives, match_collectives
-from tb_gpu_doctor.analysis.intervals import IntervalSet
 from tb_gpu_doctor.analysis.results import BoolArray, TraceAnalysis, Window
-from tb_gpu_doctor.traces.columns import PS_PER_US, CopyKind, EventClass, Int64, Trace
+from tb_gpu_doctor.analysis.step_parts import communication_layers
+from tb_gpu_doctor.traces.columns import PS_PER_US, Int64, Trace
 
 Method = Literal["one_clock", "aligned", "durations"]
 # Ends of what may not be one collective must lie this close together, of the longest participant's time.
@@ -68,6 +68,27 @@ class Exposed:
 
 
 @dataclass(frozen=True)
+class Meetings:
+    """The collectives of one GPU that were matched with those of others.
+
+    Attributes:
+        row: device events, shape (n,).
+        wait: time inside before the last GPU had come, shape (n,).
+        behind: arrival after the first of all, 0 within the error, shape (n,).
+    """
+
+    row: Int64
+    wait: Int64
+    behind: Int64
+
+    def wait_of_events(self, rows: slice) -> Int64:
+        """The wait inside each of a range of device events, -1 for those that are not among them."""
+        wait = np.full(rows.stop - rows.start, -1, np.int64)
+        wait[self.row - rows.start] = self.wait
+        return wait
+
+
+@dataclass(frozen=True)
 class Bandwidth:
     """What the collectives of known size moved.
 
@@ -91,6 +112,7 @@ class Job:
         clocks: of the traces.
         lateness: None where nobody can be compared.
         exposed: by (trace, device index), for GPUs with a window.
+        meetings: by (trace, device index), for GPUs with matched collectives.
         bandwidth: None where sizes are not recorded.
         missing_ranks: of the job, as far as the files say how many there are.
     """
@@ -99,8 +121,12 @@ class Job:
     clocks: Clocks
     lateness: JobLateness | None
     exposed: dict[tuple[int, int], Exposed]
+    meetings: dict[tuple[int, int], Meetings]
     bandwidth: Bandwidth | None
     missing_ranks: tuple[int, ...]
+
+
+NO_MEETINGS = Meetings(*(np.zeros(0, np.int64) for _ in range(3)))
 
 
 def analyse_job(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]) -> Job:
@@ -111,11 +137,13 @@ def analyse_job(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]) -> J
     # Contradicting clocks show that what was matched across files are not the same collectives.
     if collectives is not None and clocks.problem != "contradiction":
         lateness = lateness_of_job(collectives, clocks)
+    meetings = _all_meetings(traces, analyses, lateness)
     return Job(
         collectives,
         clocks,
         lateness,
-        _exposed(traces, analyses, lateness),
+        _exposed(traces, analyses, meetings),
+        meetings,
         _bandwidth(lateness),
         missing_ranks(traces),
     )
@@ -186,44 +214,46 @@ def _last_end_of_trace(found: Collectives) -> Int64:
 
 
 def _exposed(
-    traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], lateness: JobLateness | None
+    traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], meetings: dict[tuple[int, int], Meetings]
 ) -> dict[tuple[int, int], Exposed]:
-    waits = {} if lateness is None else _waits(lateness)
     result = {}
     for which, (trace, analysis) in enumerate(zip(traces, analyses, strict=True)):
         if analysis.window is None:
             continue
-        of_trace = {device: wait for (index, device), wait in waits.items() if index == which}
-        if not of_trace and len(traces) > 1 and len(trace.devices) > 1:
-            of_trace = _waits_inside(trace, analysis)
         for device in trace.devices:
             rows = trace.device_events.of_device(device.index)
             if rows.stop > rows.start:
-                wait = np.full(len(trace.device_events), -1, np.int64)
-                if device.index in of_trace:
-                    mine, values = of_trace[device.index]
-                    wait[mine] = values
-                result[which, device.index] = exposed_of_gpu(trace, device.index, analysis.window, wait[rows])
+                met = meetings.get((which, device.index), NO_MEETINGS)
+                result[which, device.index] = exposed_of_gpu(
+                    trace, device.index, analysis.window, met.wait_of_events(rows)
+                )
     return result
 
 
-def _waits(lateness: JobLateness) -> dict[tuple[int, int], tuple[Int64, Int64]]:
-    """Per participant its device events that are matched collectives, and the wait inside each."""
+def _all_meetings(
+    traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], lateness: JobLateness | None
+) -> dict[tuple[int, int], Meetings]:
+    """Those of the job; for the GPUs of a file that shares none with others, those among themselves."""
+    result = {} if lateness is None else _meetings(lateness)
+    joined = {which for which, _ in result}
+    for which, (trace, analysis) in enumerate(zip(traces, analyses, strict=True)):
+        if which in joined or len(traces) == 1 or len(trace.devices) < 2 or analysis.window is None:
+            continue
+        collectives = match_collectives([trace], [analysis])
+        alone = None if collectives is None else lateness_of_job(collectives, find_clocks(collectives, 1))
+        if alone is not None:
+            result |= {(which, device): met for (_, device), met in _meetings(alone).items()}
+    return result
+
+
+def _meetings(lateness: JobLateness) -> dict[tuple[int, int], Meetings]:
     found = lateness.collectives
+    behind = np.where(lateness.behind > lateness.error, lateness.behind, 0)
     result = {}
     for column, (trace, device) in enumerate(zip(found.trace.tolist(), found.device.tolist(), strict=True)):
         there = found.row[:, column] >= 0
-        result[trace, device] = found.row[there, column], lateness.wait[there, column]
+        result[trace, device] = Meetings(found.row[there, column], lateness.wait[there, column], behind[there, column])
     return result
-
-
-def _waits_inside(trace: Trace, analysis: TraceAnalysis) -> dict[int, tuple[Int64, Int64]]:
-    """The same for the GPUs of one file by themselves."""
-    collectives = match_collectives([trace], [analysis])
-    if collectives is None:
-        return {}
-    lateness = lateness_of_job(collectives, find_clocks(collectives, 1))
-    return {} if lateness is None else {device: wait for (_, device), wait in _waits(lateness).items()}
 
 
 def exposed_of_gpu(trace: Trace, device: int, window: Window, wait: Int64) -> Exposed:
@@ -235,27 +265,10 @@ def exposed_of_gpu(trace: Trace, device: int, window: Window, wait: Int64) -> Ex
         window: the analysed stretch.
         wait: of each event of the GPU, its time inside a collective before the last came; -1 where unknown.
     """
-    events, rows = trace.device_events, trace.device_events.of_device(device)
-    start, end, klass = events.start[rows], events.end[rows], events.klass[rows]
-    compute = klass == EventClass.COMPUTE
-    sent = klass == EventClass.COMMUNICATION
-    # a copy between GPUs moves data from its start on
-    moves = sent & ((wait >= 0) | (events.copy_kind[rows] != CopyKind.NONE))
-    begin = np.where(wait >= 0, start + np.maximum(wait, 0), start)
-
-    def length(*parts: tuple[Int64, Int64]) -> int:
-        low = np.concatenate([part[0] for part in parts])
-        high = np.concatenate([part[1] for part in parts])
-        order = np.argsort(low, kind="stable")
-        made: IntervalSet = intervals.union(low[order], high[order])
-        return intervals.measure(intervals.clip(made, window.start, window.end))
-
-    own = (start[compute], end[compute])
-    moving = (begin[moves], end[moves])
-    unsplit = (start[sent & ~moves], end[sent & ~moves])
-    all_ = (start[sent], end[sent])
-    base, with_moving = length(own), length(own, moving)
-    with_unsplit, whole = length(own, moving, unsplit), length(own, moving, unsplit, all_)
+    base, with_moving, with_unsplit, whole = (
+        intervals.measure(intervals.clip(layer, window.start, window.end))
+        for layer in communication_layers(trace, device, wait)
+    )
     return Exposed(with_moving - base, whole - with_unsplit, with_unsplit - with_moving)
 
 

@@ -7,11 +7,10 @@ Categories are `Category` without IDLE, followed by the `Cause` of idle time:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tb_gpu_doctor.analysis.gap_parts import Intervals, cut_gaps
 from tb_gpu_doctor.analysis.results import Gaps
 from tb_gpu_doctor.analysis.vocabulary import CATEGORY_IDS, CAUSE_IDS, Category
 from tb_gpu_doctor.traces.columns import DeviceEvents, EventClass, Int32, Int64, UInt8
@@ -23,14 +22,6 @@ _CATEGORY_OF_CLASS = np.zeros(len(EventClass), dtype=np.uint8)
 _CATEGORY_OF_CLASS[EventClass.COMPUTE] = Category.COMPUTE
 _CATEGORY_OF_CLASS[EventClass.COMMUNICATION] = Category.COMMUNICATION
 _CATEGORY_OF_CLASS[[EventClass.COPY, EventClass.MEMSET]] = Category.TRANSFER
-
-
-class Intervals(NamedTuple):
-    """Sorted, disjoint intervals [start, end) and the row that each came from, shape (n,)."""
-
-    start: Int64
-    end: Int64
-    row: Int64
 
 
 def flatten(start: Int64, end: Int64, row: Int64) -> Intervals:
@@ -74,20 +65,6 @@ def subtract(pieces: Intervals, start: Int64, end: Int64) -> Intervals:
     cut_end = np.minimum(pieces.end[piece], free_end[free])
     keep = cut_end > cut_start
     return Intervals(cut_start[keep], cut_end[keep], pieces.row[piece][keep])
-
-
-def cut_gaps(gaps: Gaps, rows: NDArray[np.intp]) -> tuple[Intervals, UInt8]:
-    """Cut each gap into one piece a cause, in proportion and in the order of `Cause`.
-
-    Returns:
-        The pieces (``row`` is the gap's row) and their lane categories.
-    """
-    parts = gaps.by_cause[rows]
-    ends = gaps.start[rows, np.newaxis] + np.cumsum(parts, axis=1)
-    which, cause = np.nonzero(parts > 0)
-    end = ends[which, cause]
-    pieces = Intervals(end - parts[which, cause], end, rows[which].astype(np.int64))
-    return pieces, (cause + FIRST_CAUSE).astype(np.uint8)
 
 
 @dataclass(frozen=True)
@@ -139,8 +116,15 @@ class Lane:
         return slice(low, max(low, high))
 
 
-def build_lane(events: DeviceEvents, gaps: Gaps, device: int) -> Lane:
-    """Lay out what one GPU did: compute before communication before transfer, then its gaps by cause."""
+def build_lane(events: DeviceEvents, gaps: Gaps, device: int, offset: int = 0) -> Lane:
+    """Lay out what one GPU did: compute before communication before transfer, then its gaps by cause.
+
+    Args:
+        events: of the file.
+        gaps: of the file.
+        device: which GPU of it.
+        offset: added to all times, picoseconds.
+    """
     here = events.of_device(device)
     start, end = events.start[here], events.end[here]
     category = _CATEGORY_OF_CLASS[events.klass[here]]
@@ -154,14 +138,14 @@ def build_lane(events: DeviceEvents, gaps: Gaps, device: int) -> Lane:
     idle, causes = cut_gaps(gaps, np.flatnonzero(gaps.device == device))
 
     categories = [np.full(len(part.start), which, dtype=np.uint8) for which, part in enumerate(parts)]
-    return _lane([*parts, idle], [*categories, causes])
+    return _lane([*parts, idle], [*categories, causes + np.uint8(FIRST_CAUSE)], offset)
 
 
-def _lane(parts: list[Intervals], categories: list[UInt8]) -> Lane:
+def _lane(parts: list[Intervals], categories: list[UInt8], offset: int) -> Lane:
     start = np.concatenate([part.start for part in parts])
     order = np.argsort(start, kind="stable")
-    start = start[order]
-    end = np.concatenate([part.end for part in parts])[order]
+    start = start[order] + offset
+    end = np.concatenate([part.end for part in parts])[order] + offset
     row = np.concatenate([part.row for part in parts])[order].astype(np.int32)
     category = np.concatenate(categories)[order]
     filled = {}

@@ -64,7 +64,7 @@ class SessionView:
         files = [by_path.get(os.path.abspath(trace.path), trace.host) for trace in result.traces]
         labels = result.diagnosis.hosts
         hosts = list(labels) if len(labels) == len(files) else [trace.host for trace in result.traces]
-        self.timeline = Timeline(result.traces, result.analyses, hosts, files)
+        self.timeline = Timeline(result.traces, result.analyses, hosts, files, result.job.clocks)
         self.meta_json = to_json(self.timeline.meta())
         self.kernels_json = to_json(_kernels(result, hosts))
         self._lock = threading.Lock()

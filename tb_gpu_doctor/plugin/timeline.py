@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tb_gpu_doctor.analysis.results import Gaps, Steps, TraceAnalysis
+from tb_gpu_doctor.analysis.clocks import Clocks
+from tb_gpu_doctor.analysis.results import Gaps, Steps, TraceAnalysis, Window
 from tb_gpu_doctor.analysis.vocabulary import CAUSE_IDS
+from tb_gpu_doctor.plugin.clock_shifts import ClockShift, clock_shifts
 from tb_gpu_doctor.plugin.lanes import FIRST_CAUSE, LANE_CATEGORIES, Lane, build_lane
 from tb_gpu_doctor.traces.columns import PS_PER_MS, Device, Int32, Int64, Trace
 
@@ -31,20 +33,24 @@ def shorten(name: str, limit: int) -> str:
 
 
 @dataclass(frozen=True)
-class _Names:
+class Names:
     """The strings that a trace's timeline mentions; id -1 reads as None."""
 
     values: tuple[str, ...]
 
     def get(self, index: int) -> str | None:
+        """The string of an id."""
         return self.values[index] if index >= 0 else None
 
 
 @dataclass(frozen=True)
-class _TraceTimeline:
-    """What is kept of one trace. String columns hold ids into ``names``."""
+class TraceTimeline:
+    """What is kept of one trace, on its own clock. String columns hold ids into ``names``.
 
-    names: _Names
+    ``evidence_*`` are of the host event that explains a gap, of the gaps' shape; -1 for none.
+    """
+
+    names: Names
     streams: tuple[str, ...]
     threads: tuple[str, ...]
     steps: Steps
@@ -56,21 +62,27 @@ class _TraceTimeline:
     event_stream: Int32
     evidence_name: Int32
     evidence_thread: Int32
+    evidence_start: Int64
+    evidence_end: Int64
 
     @property
     def size_bytes(self) -> int:
+        """Approximate memory held."""
         columns = [value for value in vars(self).values() if isinstance(value, np.ndarray)]
         for part in (self.gaps, self.steps):
             columns += [value for value in vars(part).values() if isinstance(value, np.ndarray)]
         return sum(column.nbytes for column in columns) + sum(len(name) for name in self.names.values)
 
 
-def _slim(trace: Trace, analysis: TraceAnalysis) -> _TraceTimeline:
+def _slim(trace: Trace, analysis: TraceAnalysis) -> TraceTimeline:
     events, host, gaps = trace.device_events, trace.host_events, analysis.gaps
     known = gaps.evidence >= 0
     evidence_name = np.full(len(gaps), -1, dtype=np.int32)
     evidence_thread = np.full(len(gaps), -1, dtype=np.int32)
+    evidence_start, evidence_end = np.full(len(gaps), -1, np.int64), np.full(len(gaps), -1, np.int64)
     evidence_name[known] = host.name[gaps.evidence[known]]
+    evidence_start[known] = host.start[gaps.evidence[known]]
+    evidence_end[known] = host.end[gaps.evidence[known]]
     evidence_thread[known] = host.thread[gaps.evidence[known]]
     used = np.zeros(len(trace.strings) + 1, dtype=np.bool_)  # the last element stands for id -1
     for column in (events.name, events.op, evidence_name):
@@ -78,8 +90,8 @@ def _slim(trace: Trace, analysis: TraceAnalysis) -> _TraceTimeline:
     ids = np.flatnonzero(used[:-1])
     place = np.full(len(used), -1, dtype=np.int32)
     place[ids] = np.arange(len(ids), dtype=np.int32)
-    return _TraceTimeline(
-        names=_Names(tuple(shorten(trace.strings[int(index)], MAX_NAME_CHARS) for index in ids)),
+    return TraceTimeline(
+        names=Names(tuple(shorten(trace.strings[int(index)], MAX_NAME_CHARS) for index in ids)),
         streams=tuple(shorten(stream.name, MAX_LABEL_CHARS) for stream in trace.streams),
         threads=tuple(shorten(thread.name, MAX_LABEL_CHARS) for thread in trace.threads),
         steps=analysis.steps,
@@ -91,25 +103,31 @@ def _slim(trace: Trace, analysis: TraceAnalysis) -> _TraceTimeline:
         event_stream=events.stream,
         evidence_name=place[evidence_name],
         evidence_thread=evidence_thread,
+        evidence_start=evidence_start,
+        evidence_end=evidence_end,
     )
 
 
 @dataclass(frozen=True)
-class _LaneSource:
+class LaneSource:
+    """Which GPU a lane shows: index of its file, the host's names, the GPU, and its clock."""
+
     trace: int
     host: str
     hosts_file: str
     device: Device
+    shift: ClockShift
 
 
 class Timeline:
-    """All GPUs of a session, each file on its own clock.
+    """All GPUs of a session, on one clock as far as their files' clocks can be aligned.
 
     Args:
         traces: one a file.
         analyses: of the same traces, in the same order.
         hosts: per trace the label by which the diagnosis names its host.
         hosts_files: per trace the host name that the stock Profiler knows the file by.
+        clocks: of the traces; None leaves each on its own.
     """
 
     def __init__(
@@ -118,15 +136,23 @@ class Timeline:
         analyses: Sequence[TraceAnalysis],
         hosts: Sequence[str],
         hosts_files: Sequence[str],
+        clocks: Clocks | None = None,
     ) -> None:
-        self._parts = [_slim(trace, analysis) for trace, analysis in zip(traces, analyses, strict=True)]
-        self._windows = [analysis.window for analysis in analyses]
+        shifts = clock_shifts(clocks, analyses)
+        several = clocks is not None and len(traces) > 1
+        self._reference = hosts[clocks.reference] if clocks is not None and several else None
+        self.shifts = shifts
+        self.parts = [_slim(trace, analysis) for trace, analysis in zip(traces, analyses, strict=True)]
+        self._windows = [
+            None if a.window is None else Window(a.window.start + shift.offset, a.window.end + shift.offset)
+            for a, shift in zip(analyses, shifts, strict=True)
+        ]
         self._lanes: list[Lane] = []
-        self._sources: list[_LaneSource] = []
+        self.sources: list[LaneSource] = []
         for index, (trace, analysis) in enumerate(zip(traces, analyses, strict=True)):
             for device in trace.devices:
-                self._lanes.append(build_lane(trace.device_events, analysis.gaps, device.index))
-                self._sources.append(_LaneSource(index, hosts[index], hosts_files[index], device))
+                self._lanes.append(build_lane(trace.device_events, analysis.gaps, device.index, shifts[index].offset))
+                self.sources.append(LaneSource(index, hosts[index], hosts_files[index], device, shifts[index]))
 
     @property
     def lane_count(self) -> int:
@@ -140,7 +166,7 @@ class Timeline:
     @property
     def size_bytes(self) -> int:
         """Approximate memory held."""
-        return sum(lane.size_bytes for lane in self._lanes) + sum(part.size_bytes for part in self._parts)
+        return sum(lane.size_bytes for lane in self._lanes) + sum(part.size_bytes for part in self.parts)
 
     def meta(self) -> dict[str, Any]:
         """The answer of ``timeline/meta``."""
@@ -157,12 +183,16 @@ class Timeline:
             "window": window,
             "profile_start_ms": 0.0,
             "categories": list(LANE_CATEGORIES),
+            "clock": {
+                "reference": self._reference,
+                "common": all(shift.error is not None for shift in self.shifts),
+            },
             "lanes": [self._describe(index) for index in range(len(self._lanes))],
             "steps": self._steps(),
         }
 
     def _describe(self, index: int) -> dict[str, Any]:
-        source = self._sources[index]
+        source = self.sources[index]
         return {
             "id": index,
             "kind": "gpu",
@@ -172,11 +202,13 @@ class Timeline:
             "name": source.device.name,
             "hosts_file": source.hosts_file,
             "intervals": len(self._lanes[index]),
+            "offset_ps": source.shift.offset,
+            "offset_error_ps": source.shift.error,
         }
 
     def _steps(self) -> list[dict[str, Any]]:
-        """The steps of the first file that has any: other files' clocks are not aligned with it."""
-        for part in self._parts:
+        """The steps of the first file that has any: other files may have none, or others."""
+        for part, shift in zip(self.parts, self.shifts, strict=True):
             steps = part.steps
             if not len(steps.number):
                 continue
@@ -187,8 +219,8 @@ class Timeline:
                 {
                     "number": int(steps.number[row]),
                     "complete": bool(steps.complete[row]),
-                    "start_ps": int(start[row]),
-                    "end_ps": int(end[row]),
+                    "start_ps": int(start[row]) + shift.offset,
+                    "end_ps": int(end[row]) + shift.offset,
                 }
                 for row in np.flatnonzero(used.any(axis=1))[:MAX_STEPS]
             ]
@@ -236,8 +268,8 @@ class Timeline:
         labels: list[str] = []
         columns = []
         tables: dict[int, NDArray[Any]] = {}
-        for lane, window, source in zip(self._lanes, windows, self._sources, strict=True):
-            part = self._parts[source.trace]
+        for lane, window, source in zip(self._lanes, windows, self.sources, strict=True):
+            part = self.parts[source.trace]
             busy = lane.category[window] < FIRST_CAUSE
             ids = np.full(window.stop - window.start, -1, dtype=np.int64)
             ids[busy] = part.event_name[lane.row[window][busy]]
@@ -254,8 +286,8 @@ class Timeline:
 
     def at(self, lane_id: int, time: int) -> dict[str, Any]:
         """The answer of ``timeline/at``: what one lane does at an instant."""
-        lane, source = self._lanes[lane_id], self._sources[lane_id]
-        part = self._parts[source.trace]
+        lane, source = self._lanes[lane_id], self.sources[lane_id]
+        part, offset = self.parts[source.trace], source.shift.offset
         index = lane.index_at(time)
         answer: dict[str, Any] = dict.fromkeys(
             ("category", "start_ps", "end_ps", "name", "op", "stream", "step", "gap"), None
@@ -268,28 +300,33 @@ class Timeline:
         if category < FIRST_CAUSE:
             return answer | {
                 "kind": "event",
-                "start_ps": int(part.event_start[row]),
-                "end_ps": int(part.event_start[row] + part.event_duration[row]),
+                "start_ps": int(part.event_start[row]) + offset,
+                "end_ps": int(part.event_start[row] + part.event_duration[row]) + offset,
                 "name": part.names.get(int(part.event_name[row])),
                 "op": part.names.get(int(part.event_op[row])),
                 "stream": _item(part.streams, int(part.event_stream[row])),
-                "step": _step_number(part.steps, int(part.steps.event_step[row])),
+                "step": step_number(part.steps, int(part.steps.event_step[row])),
             }
         gaps = part.gaps
-        causes = {CAUSE_IDS[cause]: int(ps) / PS_PER_MS for cause, ps in enumerate(gaps.by_cause[row]) if ps > 0}
         return answer | {
             "kind": "gap",
-            "start_ps": int(gaps.start[row]),
-            "end_ps": int(gaps.end[row]),
-            "step": _step_number(part.steps, _step_at(part.steps, source.device.index, time)),
-            "gap": {
-                "causes_ms": causes,
-                "before": part.names.get(_item(part.event_name, int(gaps.before[row]), -1)),
-                "after": part.names.get(_item(part.event_name, int(gaps.after[row]), -1)),
-                "thread": _item(part.threads, int(part.evidence_thread[row])),
-                "evidence": part.names.get(int(part.evidence_name[row])),
-            },
+            "start_ps": int(gaps.start[row]) + offset,
+            "end_ps": int(gaps.end[row]) + offset,
+            "step": step_number(part.steps, step_at(part.steps, source.device.index, time - offset)),
+            "gap": describe_gap(part, row),
         }
+
+
+def describe_gap(part: TraceTimeline, row: int) -> dict[str, Any]:
+    """Why a gap is there, and what stands around it."""
+    gaps = part.gaps
+    return {
+        "causes_ms": {CAUSE_IDS[cause]: int(ps) / PS_PER_MS for cause, ps in enumerate(gaps.by_cause[row]) if ps > 0},
+        "before": part.names.get(_item(part.event_name, int(gaps.before[row]), -1)),
+        "after": part.names.get(_item(part.event_name, int(gaps.after[row]), -1)),
+        "thread": _item(part.threads, int(part.evidence_thread[row])),
+        "evidence": part.names.get(int(part.evidence_name[row])),
+    }
 
 
 def pixel_edges(start: int, end: int, width: int) -> Int64:
@@ -327,11 +364,13 @@ def _item(values: Any, index: int, default: Any = None) -> Any:
     return values[index] if 0 <= index < len(values) else default
 
 
-def _step_number(steps: Steps, row: int) -> int | None:
+def step_number(steps: Steps, row: int) -> int | None:
+    """The recorded number of a step."""
     return int(steps.number[row]) if 0 <= row < len(steps.number) else None
 
 
-def _step_at(steps: Steps, device: int, time: int) -> int:
+def step_at(steps: Steps, device: int, time: int) -> int:
+    """The row of the step of a GPU at a time of its own clock, -1 for none."""
     if device >= steps.start.shape[1]:
         return -1
     inside = (steps.start[:, device] <= time) & (time < steps.end[:, device]) & (steps.end[:, device] >= 0)

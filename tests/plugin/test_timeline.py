@@ -10,10 +10,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tb_gpu_doctor.analysis.job import analyse_job
 from tb_gpu_doctor.analysis.results import Gaps
 from tb_gpu_doctor.plugin.lanes import LANE_CATEGORIES
 from tb_gpu_doctor.plugin.timeline import Timeline, fill_levels, pixel_edges, time_unit
 from tb_gpu_doctor.traces.columns import DeviceEvents, device_events
+from tests.analysis.jobs import random_job
+from tests.analysis.small_traces import US
 from tests.plugin.examples import analysis_of, gaps_of, gpu_pictures, trace_of
 
 CATEGORIES = len(LANE_CATEGORIES)
@@ -82,7 +85,8 @@ def test_events_of_a_window_draw_the_same_picture(drawn: Picture, start: int, le
             source = next(row for row in range(len(events)) if header["names"][name] == f"k{events.name[row]}")
             assert events.device[source] == lane
     for lane, picture in enumerate(pictures):
-        assert shown[lane][max(0, start) : start + length] == picture[max(0, start) : start + length]
+        inside = slice(max(0, start), max(0, start + length))
+        assert shown[lane][inside] == picture[inside]
 
 
 @given(gpu_pictures(), st.integers(0, 20))
@@ -143,7 +147,7 @@ def test_meta_describes_lanes_steps_and_window():
     assert [lane["intervals"] for lane in meta["lanes"]] == [1, 1, 0]
     assert meta["lanes"][1] == {
         "id": 1, "kind": "gpu", "host": "worker0", "gpu": 1, "label": "GPU 1", "name": "NVIDIA H100",
-        "hosts_file": "worker0", "intervals": 1,
+        "hosts_file": "worker0", "intervals": 1, "offset_ps": 0, "offset_error_ps": 0,
     }  # fmt: skip
     assert meta["steps"] == [
         {"number": 7, "complete": True, "start_ps": 0, "end_ps": 30},
@@ -170,6 +174,38 @@ def test_two_hosts_give_lanes_that_name_them():
     assert [(lane["host"], lane["label"]) for lane in lanes] == [("a", "GPU 0"), ("b", "GPU 0")]
     assert [lane["hosts_file"] for lane in lanes] == ["a.file", "b.file"]
     assert timeline.at(1, 7)["name"] == "k0"
+    assert [lane["offset_error_ps"] for lane in lanes] == [None, None]
+    assert timeline.meta()["clock"] == {"reference": None, "common": False}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_hosts_with_clocks_that_can_be_told_are_on_one_clock(seed: int):
+    planted = random_job(seed, hosts=3, gpus=2, steps=5)
+    traces, analyses = planted.analysed()
+    clocks = analyse_job(traces, analyses).clocks
+    assert clocks.all_known
+    own = Timeline(traces, analyses, ["a", "b", "c"], ["a", "b", "c"])
+    common = Timeline(traces, analyses, ["a", "b", "c"], ["a", "b", "c"], clocks)
+    meta = common.meta()
+    assert meta["clock"] == {"reference": "abc"[clocks.reference], "common": True}
+    true = [planted.offsets[clocks.reference] - offset for offset in planted.offsets]
+    for lane, alone in zip(meta["lanes"], own.meta()["lanes"], strict=True):
+        offset, error = lane["offset_ps"], lane["offset_error_ps"]
+        assert alone["offset_ps"] == 0 and alone["intervals"] == lane["intervals"]
+        assert abs(offset - true["abc".index(lane["host"])] * US) <= error
+        assert (error == 0) == (lane["host"] == meta["clock"]["reference"])
+        # the same event, found at the time on its own clock plus the offset
+        source = common.sources[lane["id"]]
+        row = traces[source.trace].device_events.of_device(source.device.index).start
+        at = int(traces[source.trace].device_events.start[row])
+        mine, moved = own.at(lane["id"], at), common.at(lane["id"], at + offset)
+        assert moved["start_ps"] == mine["start_ps"] + offset and moved["end_ps"] == mine["end_ps"] + offset
+        assert {key: value for key, value in mine.items() if not key.endswith("_ps")} == {
+            key: value for key, value in moved.items() if not key.endswith("_ps")
+        }
+        low, high = at - 10 * US, at + 200 * US
+        cells = [parse_bins(t.bins(low + o, high + o, 50))[lane["id"]] for t, o in ((own, 0), (common, offset))]
+        assert (cells[0] == cells[1]).all()
 
 
 def test_hostile_names_are_kept_short_and_more_than_65535_do_not_break_the_column():

@@ -1,0 +1,92 @@
+"""Where each step of a GPU went, exact to the picosecond: the accounting step by step, communication split further."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tb_gpu_doctor.analysis import intervals
+from tb_gpu_doctor.analysis.gap_parts import cut_gaps, gap_rows, overlap
+from tb_gpu_doctor.analysis.intervals import IntervalSet
+from tb_gpu_doctor.analysis.results import TraceAnalysis
+from tb_gpu_doctor.analysis.vocabulary import CAUSE_IDS, Cause
+from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Int64, Trace
+
+# In the order of `step_parts`' last axis. Communication is what no computation hides: waiting for GPUs that
+# come late, moving data, and what could not be matched with other GPUs' and may be either.
+PART_IDS: tuple[str, ...] = (
+    "compute",
+    "communication_wait",
+    "communication_moving",
+    "communication_unsplit",
+    "transfer",
+    *CAUSE_IDS,
+)
+_FIRST_CAUSE = len(PART_IDS) - len(CAUSE_IDS)
+
+
+def communication_layers(trace: Trace, device: int, wait: Int64) -> tuple[IntervalSet, ...]:
+    """What one GPU does, each set holding the one before it.
+
+    Args:
+        trace: the trace.
+        device: index of the GPU.
+        wait: of each event of the GPU, its time inside a collective before the last came; -1 where unknown.
+
+    Returns:
+        Compute; and data that moves; and collectives that cannot be split; and waiting in collectives.
+    """
+    events, rows = trace.device_events, trace.device_events.of_device(device)
+    start, end, klass = events.start[rows], events.end[rows], events.klass[rows]
+    compute = klass == EventClass.COMPUTE
+    sent = klass == EventClass.COMMUNICATION
+    # a copy between GPUs moves data from its start on
+    moves = sent & ((wait >= 0) | (events.copy_kind[rows] != CopyKind.NONE))
+    begin = np.where(wait >= 0, start + np.maximum(wait, 0), start)
+
+    layers = [intervals.union(start[compute], end[compute])]
+    for low, high in (
+        (begin[moves], end[moves]),
+        (start[sent & ~moves], end[sent & ~moves]),
+        (start[sent], end[sent]),
+    ):
+        first, last = np.concatenate((layers[-1][0], low)), np.concatenate((layers[-1][1], high))
+        order = np.argsort(first, kind="stable")
+        layers.append(intervals.union(first[order], last[order]))
+    return tuple(layers)
+
+
+def step_parts(trace: Trace, analysis: TraceAnalysis, device: int, wait: Int64) -> tuple[Int64, Int64]:
+    """Split the complete steps of one GPU.
+
+    Args:
+        trace: the file.
+        analysis: of it.
+        device: index of the GPU.
+        wait: as in `communication_layers`.
+
+    Returns:
+        Length of each complete step, shape (steps,), -1 where the GPU has none; and its parts by
+        `PART_IDS`, shape (steps, parts), whose rows sum to the lengths.
+    """
+    steps = analysis.steps
+    complete = np.flatnonzero(steps.complete)
+    wall = np.full(len(complete), -1, np.int64)
+    parts = np.zeros((len(complete), len(PART_IDS)), np.int64)
+    mine = np.flatnonzero(steps.end[complete, device] >= 0)
+    if not len(mine):
+        return wall, parts
+    start, end = steps.start[complete[mine], device], steps.end[complete[mine], device]
+    wall[mine] = end - start
+    compute, moving, unsplit, sent = (overlap(s, start, end) for s in communication_layers(trace, device, wait))
+    rows = trace.device_events.of_device(device)
+    busy = overlap(intervals.union(trace.device_events.start[rows], trace.device_events.end[rows]), start, end)
+    columns = [compute, sent - unsplit, moving - compute, unsplit - moving, busy - sent]
+    mine_gaps = gap_rows(analysis.gaps, device)
+    pieces, causes = cut_gaps(analysis.gaps, np.arange(mine_gaps.start, mine_gaps.stop))
+    for cause in range(len(Cause)):
+        of_cause = causes == cause
+        columns.append(overlap((pieces.start[of_cause], pieces.end[of_cause]), start, end))
+    parts[mine] = np.stack(columns, axis=1)
+    # gaps are looked for inside the window only: what of a step lies outside has no evidence
+    parts[mine, _FIRST_CAUSE + Cause.NO_EVIDENCE] += wall[mine] - parts[mine].sum(axis=1)
+    return wall, parts
