@@ -1,0 +1,266 @@
+"""Which recorded GPU is which GPU of a profile.
+
+Telemetry meets a profile by the nearest common run folder, then by host, then by GPU through the map that the
+monitor recorded; and only where the profile was taken while the monitor ran. What does not meet these is not joined,
+and the reason is kept: two jobs on one host look alike in everything else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tb_gpu_doctor.telemetry.series import GpuSeries, Recording, Telemetry
+from tb_gpu_doctor.traces.columns import Trace
+from tb_gpu_doctor.traces.errors import Note
+
+FOLDER = "gpu_doctor"
+"""The folder of a run that holds what the monitors of it wrote."""
+
+_PROCESS = re.compile(r"^(?P<host>.+?)[_.-](?P<pid>\d+)$")
+# A monitor may begin after the profile it is to explain, or end before it, by this much.
+_SLACK_NS = 2_000_000_000
+
+
+@dataclass(frozen=True)
+class ProfileSpan:
+    """One file of a profile as far as joining goes.
+
+    Attributes:
+        label: the host as the diagnosis calls it.
+        hosts: names that the file goes by; PyTorch's hold the process as well.
+        gpus: numbers of its GPUs in order of the trace's devices.
+        window_ns: when it was recorded, in Unix nanoseconds; None where the file does not say.
+        clock_ns: Unix nanoseconds of its clock's zero.
+    """
+
+    label: str
+    hosts: tuple[str, ...]
+    gpus: tuple[int, ...]
+    window_ns: tuple[int, int] | None
+    clock_ns: int | None
+
+
+@dataclass(frozen=True)
+class GpuTelemetry:
+    """One GPU with what was recorded of it.
+
+    Attributes:
+        host, gpu: as the diagnosis names it.
+        recording, series: where it was recorded.
+        profile: index of the profile's file and of the GPU in it; None without a profile.
+        window_ns: when that profile was taken.
+    """
+
+    host: str
+    gpu: int
+    recording: Recording
+    series: GpuSeries
+    profile: tuple[int, int] | None = None
+    window_ns: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What the rules may use.
+
+    Attributes:
+        gpus: by host and number.
+        recordings: those that the GPUs come from.
+        reasons: why others were left out: code and parameters, by the folder of the recording.
+    """
+
+    gpus: tuple[GpuTelemetry, ...] = ()
+    recordings: tuple[Recording, ...] = ()
+    reasons: tuple[tuple[str, Note], ...] = ()
+
+
+def home_of(run: str) -> str:
+    """The run that a monitor was started for: the part before its own folder."""
+    parts = run.split("/")
+    return "/".join(parts[: parts.index(FOLDER)]) if FOLDER in parts else run
+
+
+def nearest_homes(run: str, homes: Iterable[str]) -> tuple[str, ...]:
+    """The homes whose common folder with ``run`` is nearest, several when equally near.
+
+    Either one lies within the other, or they share a folder below the logdir: at the top of a logdir lie
+    runs that have nothing to do with each other.
+    """
+    best: tuple[int, int] | None = None
+    found: list[str] = []
+    wanted = run.split("/") if run else []
+    for home in sorted(set(homes)):
+        parts = home.split("/") if home else []
+        common = 0
+        while common < min(len(wanted), len(parts)) and wanted[common] == parts[common]:
+            common += 1
+        if common < min(len(wanted), len(parts)) and not common:
+            continue
+        rank = (-common, len(wanted) + len(parts) - 2 * common)
+        if best is None or rank < best:
+            best, found = rank, []
+        if rank == best:
+            found.append(home)
+    return tuple(found)
+
+
+def profile_span(trace: Trace, label: str, file_host: str = "") -> ProfileSpan:
+    """What joining needs of one file of a profile."""
+    window = None
+    if trace.wall_start_unix_ns is not None:
+        bounds = trace.recorded
+        if bounds is None and len(trace.device_events):
+            bounds = (int(trace.device_events.start.min()), int(trace.device_events.end.max()))
+        if bounds is not None:
+            window = (trace.wall_start_unix_ns + bounds[0] // 1000, trace.wall_start_unix_ns + bounds[1] // 1000)
+    names = dict.fromkeys(name for name in (file_host, trace.host, label) if name)
+    return ProfileSpan(
+        label, tuple(names), tuple(device.id for device in trace.devices), window, trace.wall_start_unix_ns
+    )
+
+
+def join(telemetry: Telemetry, profiles: Sequence[ProfileSpan]) -> Joined:
+    """The GPUs of a profile with their telemetry; ``telemetry`` is that of the nearest home."""
+    gpus: list[GpuTelemetry] = []
+    reasons: list[tuple[str, Note]] = []
+    used: dict[int, Recording] = {}
+    for recording in telemetry.recordings:
+        reason = _reason_against(recording, profiles)
+        if reason is not None:
+            reasons.append((recording.run, reason))
+    left_out = {run for run, _ in reasons}
+    candidates = [recording for recording in telemetry.recordings if recording.run not in left_out]
+    for index, profile in enumerate(profiles):
+        if profile.window_ns is None:
+            continue
+        fitting = [r for r in candidates if _same_host(r, profile.hosts) and _overlaps(r, profile.window_ns)]
+        own = [r for r in fitting if r.process_id in _processes(profile.hosts)]
+        for device, number in enumerate(profile.gpus):
+            found = _series_of(own or fitting, number, profile.window_ns)
+            if found is None:
+                continue
+            if isinstance(found, Note):
+                reasons.append((fitting[0].run, found))
+                continue
+            recording, series = found
+            used[id(recording)] = recording
+            gpus.append(GpuTelemetry(profile.label, number, recording, series, (index, device), profile.window_ns))
+    for recording in candidates:
+        if id(recording) not in used and not any(run == recording.run for run, _ in reasons):
+            reasons.append((recording.run, Note("unknown_gpus")))
+    return Joined(tuple(gpus), tuple(used.values()), tuple(reasons))
+
+
+def newest(telemetry: Telemetry) -> Joined:
+    """All GPUs of the newest recordings: the last one to begin and those that ran beside it.
+
+    Of a notebook that was restarted ten times only the last start is judged.
+    """
+    spans = [(recording, span) for recording in telemetry.recordings if (span := extent(recording)) is not None]
+    if not spans:
+        return Joined()
+    last = max(spans, key=lambda item: (item[1][0], item[1][1]))[1]
+    chosen = [recording for recording, span in spans if span[1] >= last[0]]
+    gpus: dict[tuple[str, str], GpuTelemetry] = {}
+    for recording in chosen:
+        for series in recording.gpus:
+            facts = series.facts
+            number = facts.framework_id if facts.framework_id is not None else facts.nvml_index
+            key = (recording.host, facts.uuid or f"nvml {facts.nvml_index}")
+            if key not in gpus or len(series) > len(gpus[key].series):
+                gpus[key] = GpuTelemetry(recording.host, number, recording, series)
+    by_driver = _clashing(gpus.values())
+    found = [
+        GpuTelemetry(gpu.host, gpu.series.facts.nvml_index, gpu.recording, gpu.series) if by_driver else gpu
+        for gpu in gpus.values()
+    ]
+    older = [recording.run for recording in telemetry.recordings if not any(recording is r for r in chosen)]
+    return Joined(
+        tuple(sorted(found, key=lambda gpu: (gpu.host, gpu.gpu))),
+        tuple(chosen),
+        tuple((run, Note("older")) for run in older),
+    )
+
+
+def extent(recording: Recording) -> tuple[int, int] | None:
+    """First and last time that a recording knows of, in Unix nanoseconds."""
+    times = [int(t) for series in recording.gpus if len(series) for t in (series.wall_ns[0], series.wall_ns[-1])]
+    steps = recording.steps
+    if len(steps.end_ns):
+        times += [int(steps.end_ns[0] - steps.duration_ns[0]), int(steps.end_ns[-1])]
+    return (min(times), max(times)) if times else None
+
+
+def _reason_against(recording: Recording, profiles: Sequence[ProfileSpan]) -> Note | None:
+    """Why a recording as a whole meets none of the profile's files."""
+    if extent(recording) is None:
+        return Note("no_samples")
+    hosts = sorted({host for profile in profiles for host in profile.hosts[:1]})
+    same = [profile for profile in profiles if _same_host(recording, profile.hosts)]
+    if not same:
+        return Note("other_host", {"host": recording.host, "hosts": tuple(hosts)})
+    timed = [profile.window_ns for profile in same if profile.window_ns is not None]
+    if not timed:
+        return Note("no_wall_clock")
+    if not any(_overlaps(recording, window) for window in timed):
+        span = extent(recording)
+        assert span is not None
+        early = span[1] < min(window[0] for window in timed)
+        return Note("ended_before" if early else "began_after" if span[0] > timed[0][1] else "other_time")
+    return None
+
+
+def _overlaps(recording: Recording, window: tuple[int, int]) -> bool:
+    span = extent(recording)
+    return span is not None and span[0] - _SLACK_NS <= window[1] and window[0] <= span[1] + _SLACK_NS
+
+
+def _same_host(recording: Recording, hosts: Sequence[str]) -> bool:
+    """Whether a file's names fit: the same name, one with its domain and one without, or with a process behind it."""
+    wanted = recording.host.lower()
+    for host in hosts:
+        name = host.lower()
+        bare = _PROCESS.match(name)
+        for candidate in (name, bare.group("host") if bare else name):
+            if candidate == wanted or candidate.split(".")[0] == wanted.split(".")[0]:
+                return True
+    return False
+
+
+def _processes(hosts: Sequence[str]) -> set[int]:
+    """Process numbers that PyTorch's file names hold."""
+    return {int(match.group("pid")) for host in hosts if (match := _PROCESS.match(host)) and len(match["pid"]) < 10}
+
+
+def _series_of(
+    recordings: Sequence[Recording], number: int, window: tuple[int, int]
+) -> tuple[Recording, GpuSeries] | Note | None:
+    """The samples of the GPU that the framework numbers so; a note where two different GPUs claim it."""
+    found = [
+        (recording, series)
+        for recording in recordings
+        for series in recording.gpus
+        if series.facts.framework_id == number and len(series) and _inside(series, window)
+    ]
+    if not found:
+        return None
+    named = {series.facts.uuid or series.facts.pci_bus_id or str(series.facts.nvml_index) for _, series in found}
+    if len(named) > 1:
+        return Note("two_gpus", {"number": str(number), "count": len(named)})
+    return max(found, key=lambda item: len(item[1]))
+
+
+def _inside(series: GpuSeries, window: tuple[int, int]) -> bool:
+    return int(series.wall_ns[0]) - _SLACK_NS <= window[1] and window[0] <= int(series.wall_ns[-1]) + _SLACK_NS
+
+
+def _clashing(gpus: Iterable[GpuTelemetry]) -> bool:
+    """Whether two GPUs of a host have one number: each process counts its own from zero."""
+    seen: set[tuple[str, int]] = set()
+    for gpu in gpus:
+        if (gpu.host, gpu.gpu) in seen:
+            return True
+        seen.add((gpu.host, gpu.gpu))
+    return False
