@@ -16,6 +16,7 @@ from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.diagnosis.host_calls import HostCalls
 from tb_gpu_doctor.diagnosis.model import GpuNames, GpuRef, Phrase
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
+from tb_gpu_doctor.telemetry.joining import Joined
 from tb_gpu_doctor.texts import has_text
 from tb_gpu_doctor.traces.columns import Device, Trace
 
@@ -117,10 +118,14 @@ class GpuAccount:
 
 @dataclass(frozen=True)
 class Context:
-    """Everything a rule may look at."""
+    """Everything a rule may look at.
+
+    ``telemetry`` is what a monitor recorded of the profile's GPUs; without profiles, of all GPUs.
+    """
 
     profiles: tuple[HostProfile, ...]
     thresholds: Thresholds = field(default_factory=Thresholds)
+    telemetry: Joined = field(default_factory=Joined)
 
     def accounts(self) -> Iterator[GpuAccount]:
         """The accounting of every active GPU with a window."""

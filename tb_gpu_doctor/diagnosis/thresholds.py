@@ -125,5 +125,39 @@ class Thresholds:
     follows_loss: float = 1 / 3
     follows_steps: float = 0.80
 
+    # Telemetry. A sample of NVML counts as busy from this utilization on, in percent; with fewer busy samples
+    # than this nothing is said.
+    telemetry_busy_percent: float = 10.0
+    telemetry_min_samples: int = 20
+    # Slowed down by heat, or by power, of the time in which the GPU worked.
+    throttle_warning: float = 0.05
+    throttle_critical: float = 0.20
+    # A GPU is slower than its peers if its clock is below this part of theirs (boost clocks of equal GPUs differ by
+    # one or two percent).
+    unequal_clock: float = 0.95
+    # Need of memory, of what there is: up to the first the batch could grow, from the second on an allocation
+    # may fail. A grown batch must leave this part of the memory free for fragments and libraries.
+    memory_low: float = 0.60
+    memory_high: float = 0.95
+    memory_spare: float = 0.10
+    # Memory that grows is a leak worth a warning if this part of the memory has gone since warm-up, or if it will
+    # all be gone within this many times the time already recorded.
+    leak_grown: float = 0.05
+    leak_soon: float = 10.0
+    # Mean utilization, without a profile: from so much idle time on it pays to look for the reason.
+    utilization_warning: float = 0.60
+    utilization_critical: float = 0.20
+    # From this utilization on it is said what it does not mean.
+    utilization_full: float = 0.95
+    # Other processes on the GPU, of the recorded time; and of its memory, below which they only are mentioned.
+    shared_time: float = 0.10
+    shared_memory: float = 0.05
+    # A degraded link that carries less than this part of its rate costs nothing.
+    link_traffic: float = 0.10
+    # Profiled against unprofiled steps, and how many there must be of each.
+    overhead_ratio: float = 1.10
+    overhead_min_profiled: int = 3
+    overhead_min_unprofiled: int = 10
+
     # How many places a finding points at.
     max_evidence: int = 12
