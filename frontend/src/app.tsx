@@ -1,79 +1,60 @@
-import { Fragment } from "preact";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { cleanText } from "./format";
 import { lang, t } from "./i18n";
+import { Empty, MissingSession, Problems } from "./shell/Empty";
+import { Header } from "./shell/Header";
+import { Nav, PANEL_ID, tabId } from "./shell/Nav";
 import { dark } from "./state/host";
-import { diagnosis, eventLimit, kernels, meta, refreshSessions, selected, selectedInfo, sessions } from "./state/store";
-import { Accounting } from "./views/Accounting";
-import { DocDialog } from "./views/DocDialog";
-import { Empty, MissingSession, Problems } from "./views/Empty";
-import { Findings } from "./views/Findings";
-import { Header } from "./views/Header";
-import { Kernels } from "./views/Kernels";
-import { Boundary, Failed, Loading, Section } from "./views/Section";
-import { Timeline } from "./views/timeline/Timeline";
-import { Verdict } from "./views/Verdict";
+import { shownProfile } from "./state/resource";
+import { diagnosis, loadDiagnosis, missingSession, refreshSessions, selectedInfo, sessions, view } from "./state/store";
+import { DocDialog } from "./ui/DocDialog";
+import { Boundary, Cancelled, Failed, Loading } from "./ui/Section";
+import { offeredViews } from "./views/registry";
 
-/** Without a GPU the findings say all there is to say. */
-const noGpu = (): boolean => diagnosis.value.data?.devices.length === 0;
-
-/** The diagnosis and what it is made of. */
-function Report() {
+/** The navigation and the view that it leads to; only that one exists. */
+function Views() {
   const { status, data, error, progress } = diagnosis.value;
+  const profile = shownProfile.value;
   const problem = selectedInfo.value?.problem;
+  const wanted = view.value;
+  const views = offeredViews(data);
+  const active = views.find(({ id }) => id === wanted) ?? views[0];
+  const panel = useRef<HTMLDivElement>(null);
+  if (!data) {
+    return (
+      <>
+        {problem ? <p class="state notice">{cleanText(problem.slice(0, 2000))}</p> : null}
+        {status === "failed" && error && error.message !== problem ? (
+          <Failed error={error} retry={() => void refreshSessions()} />
+        ) : null}
+        {status === "cancelled" ? <Cancelled resume={loadDiagnosis} /> : null}
+        {status === "loading" ? (
+          <Loading label={t("loading_diagnosis")} progress={progress} cancel={() => diagnosis.cancel()} />
+        ) : null}
+      </>
+    );
+  }
+  if (!profile) return null;
+  const View = active.component;
   return (
     <>
-      {problem ? <p class="state notice">{cleanText(problem.slice(0, 2000))}</p> : null}
-      {status === "failed" && error && error.message !== problem ? (
-        <Failed error={error} retry={() => void refreshSessions()} />
-      ) : null}
-      {status === "loading" && !data ? <Loading label={t("loading_diagnosis")} progress={progress} /> : null}
-      {data ? (
-        <div class={status === "loading" ? "stale" : undefined}>
-          <Boundary>
-            <Verdict result={data} />
-          </Boundary>
-          {data.devices.length ? (
-            <Section id="accounting" title={t("accounting_title")} lead={t("accounting_lead")}>
-              <Accounting result={data} />
-            </Section>
-          ) : null}
-          <Section id="findings" title={t("findings_title")}>
-            <Findings result={data} />
-          </Section>
-        </div>
-      ) : null}
+      <Nav views={views} active={active.id} />
+      {status === "failed" && error ? <Failed error={error} retry={loadDiagnosis} /> : null}
+      <div
+        class={status === "loading" ? "view stale" : "view"}
+        id={PANEL_ID}
+        role="tabpanel"
+        aria-labelledby={tabId(active.id)}
+        data-view={active.id}
+        tabIndex={-1}
+        ref={panel}
+      >
+        {/* Another profile or view starts with fresh parts: nothing failed, unfolded or scrolled is left. */}
+        <Boundary key={`${active.id}|${JSON.stringify(profile)}`}>
+          <View result={data} profile={profile} />
+        </Boundary>
+      </div>
     </>
-  );
-}
-
-function TimelineSection() {
-  const { status, data, error, progress } = meta.value;
-  const profile = selected.value;
-  if (noGpu() && !data?.lanes.length) return null;
-  // The same failure as the diagnosis's is said once, up there.
-  if (status === "idle" || (status === "failed" && !data && error?.message === diagnosis.value.error?.message))
-    return null;
-  return (
-    <Section id="timeline" title={t("timeline_title")}>
-      {status === "loading" && !data ? <Loading label={t("loading_timeline")} progress={progress} /> : null}
-      {status === "failed" && error ? <Failed error={error} /> : null}
-      {data && profile ? <Timeline profile={profile} meta={data} limit={eventLimit.value} /> : null}
-    </Section>
-  );
-}
-
-function KernelSection() {
-  const { status, data, error, progress } = kernels.value;
-  if (noGpu() && !data?.rows.length) return null;
-  if (status === "idle" || (status === "failed" && !data && error?.message === diagnosis.value.error?.message))
-    return null;
-  return (
-    <Section id="kernels" title={t("kernels_title")} lead={t("kernels_lead")}>
-      {status === "loading" && !data ? <Loading label={t("loading_kernels")} progress={progress} /> : null}
-      {status === "failed" && error ? <Failed error={error} /> : null}
-      {data ? <Kernels answer={data} /> : null}
-    </Section>
   );
 }
 
@@ -92,14 +73,8 @@ function Body() {
   return (
     <>
       {status === "failed" && error ? <Failed error={error} retry={() => void refreshSessions()} /> : null}
-      <MissingSession />
+      {missingSession.value ? <MissingSession missing={missingSession.value} answer={data} /> : <Views />}
       <Problems answer={data} />
-      {/* A new profile starts with fresh parts: nothing failed, unfolded or scrolled is left of the one before. */}
-      <Fragment key={JSON.stringify(selected.value)}>
-        <Report />
-        <TimelineSection />
-        <KernelSection />
-      </Fragment>
     </>
   );
 }

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { routeUrl } from "../src/api/client";
 import { profilerRun, traceViewerUrl } from "../src/api/profiler";
 import { formatHash, parseHash } from "../src/state/url";
-import { linkedPage } from "../src/views/DocDialog";
+import { linkedPage } from "../src/ui/DocDialog";
 
 describe("the state in the address bar", () => {
   it.each([

@@ -2,14 +2,14 @@ import { describe, expect, it } from "vitest";
 import type { DeviceResult, Diagnosis, Evidence, Finding, KernelRow, SessionInfo } from "../src/api/types";
 import { CATEGORIES, cssBackground, paintOf, WORK } from "../src/charts/palette";
 import { lang } from "../src/i18n";
-import { accountingSentence, partsOf, presentCategories, seenCategories } from "../src/views/Accounting";
-import { groupEvidence } from "../src/views/evidence";
-import { gpuList } from "../src/views/gpu";
-import { filterRows, nameLength, occupancySentence, rowsInView, sortRows } from "../src/views/Kernels";
-import { matchHost } from "../src/views/ProfilerLink";
-import { parseRichText } from "../src/views/RichText";
-import { filterSessions } from "../src/views/SessionPicker";
-import { verdictSentence } from "../src/views/Verdict";
+import { filterSessions } from "../src/shell/SessionPicker";
+import { gpuList } from "../src/ui/gpu";
+import { matchHost } from "../src/ui/ProfilerLink";
+import { parseRichText } from "../src/ui/RichText";
+import { filterRows, nameLength, occupancySentence, rowsInView, sortRows } from "../src/views/kernels/Kernels";
+import { accountingSentence, partsOf, presentCategories, seenCategories } from "../src/views/verdict/Accounting";
+import { groupEvidence } from "../src/views/verdict/evidence";
+import { verdictSentence } from "../src/views/verdict/Summary";
 
 lang.value = "en";
 

@@ -78,6 +78,7 @@ def test_the_others_work_beside_broken_ones_and_under_a_prefix(prefixed: TensorB
     there = visit(prefixed)
     frame = there.open_run("input_bound")
     assert frame.locator("article.card h3").first.inner_text() == there.diagnosis("input_bound")["findings"][0]["title"]
+    there.show(frame, "input_bound", "timeline")
     assert colours(frame) > 3
     link = frame.locator("#timeline a.action")
     link.wait_for()
@@ -100,14 +101,17 @@ def test_hostile_names_stay_text_and_inside_the_page(prefixed: TensorBoard, visi
     there = visit(prefixed)
     frame = there.open_run("hostile")
     assert frame.locator("img").count() == 0
+    for view in ("timeline", "gaps", "steps", "gpus", "kernels"):
+        there.show(frame, "hostile", view)
+        assert frame.locator("img").count() == 0
+        assert frame.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
     assert "<img src=x" in frame.locator("#kernels tbody th").first.inner_text()
-    assert frame.evaluate("document.documentElement.scrollWidth <= innerWidth")
     there.assert_clean()
 
 
 def test_times_that_are_days_apart_still_draw(prefixed: TensorBoard, visit: Start):
     there = visit(prefixed)
-    there.open_run("alien")
+    there.open_run("alien", "timeline")
     there.assert_clean()
 
 
@@ -130,11 +134,17 @@ def test_axe_finds_nothing_on_an_error(prefixed: TensorBoard, visit: Start, sche
     assert axe_violations(frame) == []
 
 
-def test_a_link_to_a_session_that_is_gone_shows_another_and_says_so(prefixed: TensorBoard, visit: Start):
+@pytest.mark.usefixtures("axe")
+def test_a_link_to_a_session_that_is_gone_says_so_and_offers_others(prefixed: TensorBoard, visit: Start):
     there = visit(prefixed)
     frame = there.open(run="gone", session="2019_01_01_00_00_00")
-    frame.wait_for_selector(".verdict")
+    frame.wait_for_selector(".notice")
     assert "gone/2019_01_01_00_00_00" in frame.locator(".notice").first.inner_text()
+    assert frame.locator(".verdict").count() == 0
+    assert axe_violations(frame) == []
+    frame.locator(".choices button").first.click()
+    frame.wait_for_selector(".verdict")
+    assert frame.locator(".notice").count() == 0
     there.assert_clean()
 
 

@@ -37,8 +37,11 @@ def test_each_sick_run_shows_what_is_wrong_with_it(server: TensorBoard, visit: S
     assert card.locator("h3").inner_text() == worst["title"]
     assert card.locator(".advice li").count() == len(worst["advice"]) > 0
     assert worst["title"] in frame.locator(".verdict").inner_text()
-    assert frame.locator("#accounting").is_visible() and frame.locator("#kernels tbody th").count() > 0
+    assert frame.locator("#accounting").is_visible()
+    there.show(frame, run, "timeline")
     assert colours(frame) > 3
+    there.show(frame, run, "kernels")
+    assert frame.locator("#kernels tbody th").count() > 0
     there.assert_clean()
 
 
@@ -73,12 +76,12 @@ def test_axe_finds_nothing(server: TensorBoard, visit: Start, run: str, scheme: 
 
 def test_the_timeline_obeys_the_keyboard(server: TensorBoard, visit: Start):
     there = visit(server)
-    frame = there.open_run("input_bound")
+    frame = there.open_run("input_bound", "timeline")
     whole, drawn = shown_ms(frame), picture(frame)
     plot(frame).focus()
     for _ in range(5):
         there.page.keyboard.press("w")
-    frame.wait_for_function("() => parent.location.hash.includes('p.gpu_doctor.start_ms=')")
+    frame.wait_for_function("() => parent.location.hash.includes('p.gpu_doctor.range=')")
     assert shown_ms(frame) == pytest.approx(whole * 0.7**5, rel=0.01)
     assert picture(frame) != drawn
     before = frame.locator(".readout").inner_text()
@@ -95,7 +98,7 @@ def test_the_timeline_obeys_the_keyboard(server: TensorBoard, visit: Start):
 
 def test_the_keyboard_reads_out_intervals(server: TensorBoard, visit: Start):
     there = visit(server)
-    frame = there.open_run("input_bound")
+    frame = there.open_run("input_bound", "timeline")
     plot(frame).focus()
     there.page.keyboard.press("ArrowDown")
     there.page.keyboard.press("ArrowDown")
@@ -108,7 +111,7 @@ def test_the_keyboard_reads_out_intervals(server: TensorBoard, visit: Start):
 
 def test_ctrl_and_wheel_zoom_where_the_pointer_is_and_the_plain_wheel_scrolls(server: TensorBoard, visit: Start):
     there = visit(server)
-    frame = there.open_run("input_bound")
+    frame = there.open_run("input_bound", "timeline")
     plot(frame).scroll_into_view_if_needed()
     plot(frame).hover()
     whole = shown_ms(frame)
@@ -126,7 +129,7 @@ def test_ctrl_and_wheel_zoom_where_the_pointer_is_and_the_plain_wheel_scrolls(se
 
 def test_the_pointer_is_told_what_it_rests_on(server: TensorBoard, visit: Start):
     there = visit(server)
-    frame = there.open_run("input_bound")
+    frame = there.open_run("input_bound", "timeline")
     plot(frame).scroll_into_view_if_needed()
     box = plot(frame).bounding_box()
     assert box is not None
@@ -138,11 +141,11 @@ def test_the_pointer_is_told_what_it_rests_on(server: TensorBoard, visit: Start)
 
 def test_a_shared_link_brings_others_to_the_same_view(server: TensorBoard, visit: Start):
     mine = visit(server)
-    frame = mine.open_run("slow_gpu")
+    frame = mine.open_run("slow_gpu", "timeline")
     plot(frame).focus()
     for _ in range(4):
         mine.page.keyboard.press("w")
-    frame.wait_for_function("() => parent.location.hash.includes('p.gpu_doctor.start_ms=')")
+    frame.wait_for_function("() => parent.location.hash.includes('p.gpu_doctor.range=')")
     frame.wait_for_timeout(400)
     yours = visit(server)
     yours.page.goto(mine.page.url)
@@ -151,7 +154,7 @@ def test_a_shared_link_brings_others_to_the_same_view(server: TensorBoard, visit
     other = element.content_frame()
     assert other is not None
     other.wait_for_selector("h1")
-    yours.wait_until_shown(other, "slow_gpu")
+    yours.wait_until_shown(other, "slow_gpu", "timeline")
     assert other.locator(".readout").inner_text() == frame.locator(".readout").inner_text()
     yours.assert_clean()
 
@@ -184,7 +187,7 @@ def test_the_stock_profiler_opens_at_the_range_shown(server: TensorBoard, visit:
 
 def test_the_kernel_table_sorts_and_filters(server: TensorBoard, visit: Start):
     there = visit(server)
-    frame = there.open_run("low_occupancy")
+    frame = there.open_run("low_occupancy", "kernels")
     rows = there.api("kernels", run="low_occupancy", session=there.session("low_occupancy"))["rows"]
     names = frame.locator("#kernels tbody th")
     assert names.first.get_attribute("title").splitlines()[0] == rows[0]["name"]

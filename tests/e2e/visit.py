@@ -64,10 +64,10 @@ class Visit:
         frame.wait_for_selector("h1")
         return frame
 
-    def open_run(self, run: str) -> Frame:
-        """Go to the tab with a link to a run; waits until all of it is shown."""
-        frame = self.open(run=run, session=self.session(run))
-        self.wait_until_shown(frame, run)
+    def open_run(self, run: str, view: str = "verdict", **state: str) -> Frame:
+        """Go to the tab with a link to a view of a run; waits until all of it is shown."""
+        frame = self.open(run=run, session=self.session(run), view=view, **state)
+        self.wait_until_shown(frame, run, view)
         return frame
 
     def choose_run(self, run: str) -> Frame:
@@ -79,16 +79,24 @@ class Visit:
         self.wait_until_shown(frame, run)
         return frame
 
-    def wait_until_shown(self, frame: Frame, run: str) -> None:
-        """Wait for the diagnosis, the drawn timeline and the kernels of a run."""
+    def wait_until_shown(self, frame: Frame, run: str, view: str = "verdict") -> None:
+        """Wait for a run and one of its views, all of it loaded and drawn."""
         frame.wait_for_function(
             "run => document.querySelector('[role=combobox]').placeholder.startsWith(run + ' ')", arg=run
         )
-        frame.wait_for_selector(".verdict")
-        frame.wait_for_selector("#kernels")
-        # The overview is drawn, and the details for it have come.
-        frame.wait_for_selector(".tl-foot li")
-        frame.wait_for_function("() => !document.querySelector('.tl-foot .hint').innerText.includes('loading')")
+        frame.wait_for_selector(f".view[data-view={view}]")
+        if view == "verdict":
+            frame.wait_for_selector(".verdict")
+        elif view == "timeline":
+            # The overview is drawn, and the details for it have come.
+            frame.wait_for_selector(".tl-foot li")
+            frame.wait_for_function("() => !document.querySelector('.tl-foot .hint').innerText.includes('loading')")
+        frame.wait_for_function("() => !document.querySelector('.view .state.loading, .view .stale')")
+
+    def show(self, frame: Frame, run: str, view: str) -> None:
+        """Go to another view by its tab."""
+        frame.locator(f"[role=tab]#tab-{view}").click()
+        self.wait_until_shown(frame, run, view)
 
     def api(self, route: str, **params: str) -> Any:
         """The server's own JSON, to compare with what the page shows."""

@@ -3,26 +3,14 @@ import type { Step } from "../api/types";
 import { shorten } from "../format";
 import type { TimelineData } from "../state/timeline";
 import { makeAxis } from "./axis";
+import { FONT } from "./canvas";
 import { upperBound } from "./columns";
 import { type Brush, brushes, paintLane, pixelOf } from "./painter";
 import { isWork, LANE_BACKGROUND } from "./palette";
+import type { Theme } from "./theme";
 import { length, type Range } from "./viewport";
 
 /** Draws the two canvases of the timeline. Sizes in CSS pixels; `scale` device pixels each. */
-
-export interface Theme {
-  dark: boolean;
-  text: string;
-  muted: string;
-  line: string;
-  band: string;
-  accent: string;
-}
-
-export const THEMES: Record<"light" | "dark", Theme> = {
-  light: { dark: false, text: "#1c2330", muted: "#566070", line: "#c9cfd8", band: "#e4e8ee", accent: "#b3261e" },
-  dark: { dark: true, text: "#e8ebf0", muted: "#a5aebb", line: "#454c58", band: "#2d333d", accent: "#ff8a80" },
-};
 
 const PS_PER_MS = 1e9;
 export const AXIS_HEIGHT = 26;
@@ -39,24 +27,6 @@ export function laneLayout(lanes: number): LaneLayout {
   if (lanes <= 32) return { height: 22, pitch: 27 };
   return { height: 16, pitch: 20 };
 }
-
-/** Sets the canvas's backing store to its size; returns a context whose unit is the CSS pixel. */
-export function prepare(
-  canvas: HTMLCanvasElement,
-  width: number,
-  height: number,
-  scale: number,
-): CanvasRenderingContext2D | null {
-  const w = Math.max(1, Math.round(width * scale));
-  const h = Math.max(1, Math.round(height * scale));
-  if (canvas.width !== w) canvas.width = w;
-  if (canvas.height !== h) canvas.height = h;
-  const context = canvas.getContext("2d", { alpha: true });
-  context?.setTransform(scale, 0, 0, scale, 0, 0);
-  return context;
-}
-
-const FONT = "12px system-ui, sans-serif";
 
 /** Time axis and the bands of the steps. */
 export function drawAxis(

@@ -44,7 +44,7 @@ function marked(texture: Texture, x: number, y: number, period: number, strong: 
 const patterns = new Map<string, Uint32Array>();
 
 /** One period of a brush as pixels, column by column: `[x * period + y]`. */
-function patternOf(brush: Brush, period: number, scale: number): Uint32Array {
+export function patternOf(brush: Brush, period: number, scale: number): Uint32Array {
   const key = `${brush.texture}|${brush.strong}|${brush.ground}|${scale}`;
   let pattern = patterns.get(key);
   if (!pattern) {

@@ -4,6 +4,8 @@ import { es } from "./es";
 
 export type Lang = "en" | "es";
 export type MessageKey = keyof typeof en;
+/** What a catalogue in another language must hold for one in English: a key that it lacks does not compile. */
+export type Texts<T> = { readonly [K in keyof T]: string };
 export type MessageParams = Record<string, string | number>;
 
 export const LANGS: readonly Lang[] = ["en", "es"];
@@ -57,8 +59,11 @@ export function plural(key: PluralKey, count: number, params: MessageParams = {}
   return t(`${key}_${form}` as MessageKey, { n: number.format(count), ...params });
 }
 
+/** Whether there is a message of that name. */
+export const hasMessage = (key: string): key is MessageKey => key in en;
+
 /** The message of a key made from an id the server sent; an unknown id is shown as it is. */
 export function tId(prefix: string, id: string, params: MessageParams = {}): string {
   const key = `${prefix}_${id}`;
-  return key in en ? t(key as MessageKey, params) : id;
+  return hasMessage(key) ? t(key, params) : id;
 }

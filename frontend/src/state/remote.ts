@@ -5,7 +5,7 @@ import { whenVisible } from "./host";
 
 /** What is known of something that the server answers. `data` survives a reload until the next answer. */
 export interface RemoteState<T> {
-  status: "idle" | "loading" | "ready" | "failed";
+  status: "idle" | "loading" | "ready" | "failed" | "cancelled";
   data: T | null;
   error: ApiError | null;
   progress: Progress | null;
@@ -35,6 +35,15 @@ export class Remote<T> {
     this.running?.abort();
     this.running = null;
     this.state.value = IDLE;
+  }
+
+  /** Gives up a running load; what was there before stays. */
+  cancel(): void {
+    if (this.state.peek().status !== "loading") return;
+    this.running?.abort();
+    this.running = null;
+    const { data } = this.state.peek();
+    this.state.value = data ? { ...IDLE, status: "ready", data } : { ...IDLE, status: "cancelled" };
   }
 
   /** Loads; resolves when settled (never rejects). With `keep`, the data before stays visible meanwhile. */

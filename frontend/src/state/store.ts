@@ -3,10 +3,13 @@ import { sleep } from "../api/client";
 import { findProfiler, type ProfilerInfo, profilerHosts, profilerRun } from "../api/profiler";
 import { fetchDiagnosis, fetchKernels, fetchMeta, fetchSessions } from "../api/routes";
 import type { Diagnosis, KernelsAnswer, ProfileId, SessionInfo, SessionsAnswer, TimelineMeta } from "../api/types";
-import { chooseLang, isLang, type Lang, lang } from "../i18n";
+import { isLang, type Lang, lang } from "../i18n";
 import { loadSetting, onDataReloaded, onHashChange, readHash, saveSetting, visible, writeHash } from "./host";
+import { applyParams, param, paramState, resetProfileParams } from "./params";
 import { Remote } from "./remote";
+import { Resource, revision, shownProfile } from "./resource";
 import { formatHash, parseHash, type UrlState } from "./url";
+import { VIEW_IDS, type ViewId } from "./viewIds";
 
 /** A range of the timeline in the profile's own milliseconds. */
 export interface TimeRange {
@@ -14,7 +17,7 @@ export interface TimeRange {
   endMs: number;
 }
 
-/** A stretch that a finding points at: drawn over the timeline. */
+/** A stretch that a finding, a step or a gap points at: drawn over the timeline. */
 export interface Highlight extends TimeRange {
   host: string;
   /** Empty: all of the host. */
@@ -23,22 +26,56 @@ export interface Highlight extends TimeRange {
 
 export const sessions = new Remote<SessionsAnswer>();
 export const diagnosis = new Remote<Diagnosis>();
-export const meta = new Remote<TimelineMeta>();
-export const kernels = new Remote<KernelsAnswer>();
+export const metaResource = new Resource<TimelineMeta>(fetchMeta);
+export const kernelsResource = new Resource<KernelsAnswer>(fetchKernels);
+export const meta = metaResource.remote;
 
 export const selected = signal<ProfileId | null>(null);
-/** null: all of the recording. */
-export const timeRange = signal<TimeRange | null>(null);
-export const highlight = signal<Highlight | null>(null);
-export const kernelFilter = signal("");
-export const kernelSort = signal("-total_ms");
-export const kernelDevice = signal<number | null>(null);
+
+/** Nanoseconds are as fine as the address needs to be. */
+const round = (ms: number) => Math.round(ms * 1e6) / 1e6;
+
+const rangeCodec = {
+  parse: (text: string): TimeRange | undefined => {
+    const [startMs, endMs] = text.split("~").map(Number);
+    return Number.isFinite(startMs) && endMs > startMs ? { startMs, endMs } : undefined;
+  },
+  format: (range: TimeRange | null) => (range ? `${round(range.startMs)}~${round(range.endMs)}` : ""),
+};
+
+export const view = param<ViewId>(
+  "view",
+  "verdict",
+  { parse: (text) => VIEW_IDS.find((id) => id === text), format: (id) => id },
+  { ofProfile: false },
+);
+/** What the timeline shows; null: the analysed window. */
+export const timeRange = param<TimeRange | null>("range", null, rangeCodec);
+/** The part of the timeline whose accounting is shown. */
+export const selection = param<TimeRange | null>("selection", null, rangeCodec);
+export const highlight = param<Highlight | null>("mark", null, {
+  parse: (text) => {
+    const [range, gpus, ...host] = text.split("|");
+    const parsed = rangeCodec.parse(range);
+    const ids = (gpus ?? "").split(",").filter(Boolean).map(Number);
+    return parsed && ids.every(Number.isInteger) ? { ...parsed, gpus: ids, host: host.join("|") } : undefined;
+  },
+  format: (mark) => (mark ? `${rangeCodec.format(mark)}|${mark.gpus.join(",")}|${mark.host}` : ""),
+});
 
 /** Up to this many intervals a part of the timeline is drawn from intervals, beyond from bins. */
 export const EVENT_LIMIT = 200_000;
 const HIGHEST_EVENT_LIMIT = 2_000_000;
 /** Only the address (`p.gpu_doctor.intervals`) changes it, for measuring and for fast connections. */
-export const eventLimit = signal(EVENT_LIMIT);
+export const eventLimit = param<number>(
+  "intervals",
+  EVENT_LIMIT,
+  {
+    parse: (text) => (Number(text) > 0 ? Math.min(Math.round(Number(text)), HIGHEST_EVENT_LIMIT) : undefined),
+    format: String,
+  },
+  { ofProfile: false },
+);
 
 /** undefined: not asked yet; null: not installed. */
 export const profiler = signal<ProfilerInfo | null | undefined>(undefined);
@@ -51,53 +88,46 @@ export const selectedInfo = computed<SessionInfo | null>(
   () => sessions.value.data?.sessions.find((session) => sameProfile(session, selected.value)) ?? null,
 );
 
-/** Counts up whenever evidence asks for the timeline, so that it scrolls into view each time. */
+/** Counts up whenever something asks to see a place of the timeline, so that it takes the focus each time. */
 export const timelineCalls = signal(0);
 
+/** Opens the timeline around a stretch and marks it. */
 export function showEvidence(range: Highlight): void {
   const length = Math.max(range.endMs - range.startMs, 1e-6);
   batch(() => {
     highlight.value = range;
     timeRange.value = { startMs: range.startMs - length, endMs: range.endMs + length };
+    selection.value = null;
+    view.value = "timeline";
     timelineCalls.value += 1;
   });
 }
 
 export function selectProfile(profile: ProfileId): void {
-  missingSession.value = null;
   if (sameProfile(profile, selected.peek())) return;
   batch(() => {
-    timeRange.value = null;
-    highlight.value = null;
-    kernelFilter.value = "";
-    kernelDevice.value = null;
+    resetProfileParams();
     selected.value = { run: profile.run, session: profile.session };
   });
 }
 
-let analysisKey = "";
+let profileKey = "";
 
-type LoadReason = "chosen" | "language" | "rewritten";
-
-/** Loads all of the chosen profile; what is shown of the same one stays until the new answers are in. */
-async function loadProfile(profile: ProfileId, language: Lang, reason: LoadReason): Promise<void> {
-  const keep = reason !== "chosen";
-  if (reason === "chosen") {
-    profilerHostList.value = [];
-    meta.clear();
-    kernels.clear();
+/** Loads the diagnosis of the shown profile; what is shown of the same one stays until the new answer is in. */
+export function loadDiagnosis(): void {
+  const profile = shownProfile.peek();
+  if (!profile) {
+    profileKey = "";
+    diagnosis.clear();
+    return;
   }
-  const key = JSON.stringify([profile, language]);
-  analysisKey = key;
-  await diagnosis.load((options) => fetchDiagnosis(profile, language, options), keep);
-  if (analysisKey !== key) return;
-  // Only the diagnosis speaks a language; the numbers stay.
-  if (reason === "language" && meta.peek().status === "ready" && kernels.peek().status === "ready") return;
-  await Promise.all([
-    meta.load((options) => fetchMeta(profile, language, options), keep),
-    kernels.load((options) => fetchKernels(profile, language, options), keep),
-    loadProfilerHosts(profile),
-  ]);
+  const key = JSON.stringify(profile);
+  const keep = key === profileKey;
+  if (!keep) profilerHostList.value = [];
+  profileKey = key;
+  const language: Lang = lang.peek();
+  void diagnosis.load((options) => fetchDiagnosis(profile, language, options), keep);
+  void loadProfilerHosts(profile);
 }
 
 async function loadProfilerHosts(profile: ProfileId): Promise<void> {
@@ -129,50 +159,41 @@ export async function refreshSessions(): Promise<void> {
   const after = selectedInfo.peek();
   const rewritten =
     before && after && (before.modified_unix_s !== after.modified_unix_s || before.size_bytes !== after.size_bytes);
-  const failed = diagnosis.peek().status === "failed";
-  if (selected.peek() && sameProfile(before, after) && (rewritten || failed)) {
-    void loadProfile(selected.peek()!, lang.peek(), "rewritten");
-  }
+  if (!after || !sameProfile(before, after)) return;
+  if (rewritten) revision.value += 1;
+  else if (diagnosis.peek().status === "failed") loadDiagnosis();
 }
 
-/** The session of a link that this logdir does not hold. */
-export const missingSession = signal<ProfileId | null>(null);
 /** Whether the choice came from the address bar (and not from the memory of another visit). */
-let wished = false;
+const wished = signal(false);
 
-/** Keeps the choice where it still exists; otherwise the wanted one of the address, then the newest readable one. */
+/** The session of a link that this logdir does not hold. */
+export const missingSession = computed<ProfileId | null>(() => {
+  const answer = sessions.value.data;
+  if (!answer || answer.scanning || !answer.sessions.length || !wished.value || selectedInfo.value) return null;
+  return selected.value;
+});
+
+/** Without a wish of a link: the choice where it still exists, otherwise the newest readable session. */
 function pickSession(answer: SessionsAnswer): void {
   const current = selected.peek();
-  if (current && (answer.scanning || answer.sessions.some((session) => sameProfile(session, current)))) return;
+  if (current && (wished.peek() || answer.scanning)) return;
+  if (current && answer.sessions.some((session) => sameProfile(session, current))) return;
   const first = answer.sessions.find((session) => !session.problem) ?? answer.sessions[0];
   if (first) selectProfile(first);
   else selected.value = null;
-  if (current && wished) missingSession.value = current;
 }
 
-/** The state of the view as key/value pairs for the address bar. */
+/** The state of the page as key/value pairs for the address bar. */
 function currentUrlState(): UrlState {
-  const state: Record<string, string> = {};
+  const state: Record<string, string> = { ...paramState(), lang: lang.value };
   const profile = selected.value;
   if (profile) {
     if (profile.run) state.run = profile.run;
     state.session = profile.session;
   }
-  const range = timeRange.value;
-  if (range) {
-    state.start_ms = String(round(range.startMs));
-    state.end_ms = String(round(range.endMs));
-  }
-  if (kernelFilter.value) state.kernel = kernelFilter.value;
-  if (kernelSort.value !== "-total_ms") state.sort = kernelSort.value;
-  if (kernelDevice.value !== null) state.gpu = String(kernelDevice.value);
-  if (eventLimit.value !== EVENT_LIMIT) state.intervals = String(eventLimit.value);
-  if (lang.value !== chooseLang(null)) state.lang = lang.value;
   return state;
 }
-
-/** Nanoseconds are as fine as the address needs to be. */
-const round = (ms: number) => Math.round(ms * 1e6) / 1e6;
 
 function applyUrlState(state: UrlState): void {
   batch(() => {
@@ -180,15 +201,7 @@ function applyUrlState(state: UrlState): void {
       const profile = { run: state.run ?? "", session: state.session };
       if (!sameProfile(profile, selected.peek())) selected.value = profile;
     }
-    const startMs = Number(state.start_ms);
-    const endMs = Number(state.end_ms);
-    timeRange.value = state.start_ms && state.end_ms && endMs > startMs ? { startMs, endMs } : null;
-    kernelFilter.value = state.kernel ?? "";
-    if (state.sort) kernelSort.value = state.sort;
-    const gpu = Number(state.gpu);
-    kernelDevice.value = state.gpu && Number.isInteger(gpu) && gpu >= 0 ? gpu : null;
-    const intervals = Number(state.intervals);
-    if (intervals > 0) eventLimit.value = Math.min(Math.round(intervals), HIGHEST_EVENT_LIMIT);
+    applyParams(state);
     if (isLang(state.lang)) lang.value = state.lang;
   });
 }
@@ -200,18 +213,22 @@ const HASH_WRITE_MS = 200;
 
 /** Wires the state to the address bar, the storage and TensorBoard; call once. */
 export function startStore(): void {
-  const stored = loadSetting("lang");
-  if (isLang(stored)) lang.value = stored;
   const fromAddress = parseHash(readHash());
-  const remembered = Object.keys(fromAddress).length ? fromAddress : parseHash(loadSetting("view") ?? "");
-  wished = "session" in fromAddress;
-  applyUrlState(remembered);
+  const linked = Object.keys(fromAddress).length > 0;
   // A remembered view is only a wish: its session may be of another logdir.
+  const remembered = linked ? fromAddress : parseHash(loadSetting("view") ?? "");
+  wished.value = "session" in fromAddress;
+  applyUrlState(remembered);
+  // A link speaks its sender's language; otherwise what was chosen by hand holds.
+  const stored = loadSetting("lang");
+  if (!isLang(fromAddress.lang) && isLang(stored)) lang.value = stored;
   let written = readHash();
   onHashChange(() => {
     if (!visible.peek() || readHash() === written) return;
     const state = parseHash(readHash());
-    if (state.session) applyUrlState(state);
+    if (!state.session) return;
+    wished.value = true;
+    applyUrlState(state);
   });
 
   let timer = 0;
@@ -227,27 +244,17 @@ export function startStore(): void {
     }, HASH_WRITE_MS);
   });
 
-  let language = lang.peek();
-  let profile: ProfileId | null = null;
   effect(() => {
-    const next = selected.value;
-    const nextLanguage = lang.value;
-    if (!next) {
-      profile = null;
-      analysisKey = "";
-      diagnosis.clear();
-      meta.clear();
-      kernels.clear();
-      return;
-    }
     // The choice of the address may not exist: wait for the list before asking for its analysis.
-    const answer = sessions.value.data;
-    if (!answer?.sessions.some((session) => sameProfile(session, next))) return;
-    if (sameProfile(profile, next) && language === nextLanguage) return;
-    const reason = sameProfile(profile, next) ? "language" : "chosen";
-    profile = next;
-    language = nextLanguage;
-    void loadProfile(next, nextLanguage, reason);
+    const info = selectedInfo.value;
+    const next = info ? { run: info.run, session: info.session } : null;
+    if (!sameProfile(next, shownProfile.peek())) shownProfile.value = next;
+  });
+  effect(() => {
+    shownProfile.value;
+    lang.value;
+    revision.value;
+    loadDiagnosis();
   });
 
   onDataReloaded(() => void refreshWhenShown());

@@ -1,6 +1,8 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { ProfileId, TimelineMeta } from "../../api/types";
-import { AXIS_HEIGHT, drawAxis, LanePainter, laneLayout, prepare, STEPS_HEIGHT, THEMES } from "../../charts/draw";
+import { prepare } from "../../charts/canvas";
+import { AXIS_HEIGHT, drawAxis, LanePainter, laneLayout, STEPS_HEIGHT } from "../../charts/draw";
+import { themeOf } from "../../charts/theme";
 import { length, pan, type Range } from "../../charts/viewport";
 import { fullText, shorten } from "../../format";
 import { lang, plural, t } from "../../i18n";
@@ -8,9 +10,9 @@ import { dark } from "../../state/host";
 import { diagnosis, type Highlight, highlight, timelineCalls } from "../../state/store";
 import { TimelineData } from "../../state/timeline";
 import { analysed, extent, PS_PER_MS, setView, view } from "../../state/timelineView";
-import { Failed } from "../Section";
-import { Legend } from "../Swatch";
-import { useSize } from "../useSize";
+import { Failed } from "../../ui/Section";
+import { Legend } from "../../ui/Swatch";
+import { useSize } from "../../ui/useSize";
 import { useMoment } from "./hooks";
 import { keyActions, zoomByWheel } from "./moves";
 import { TimelineTip, type TipContent, tipText } from "./TimelineTip";
@@ -82,7 +84,7 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
   useEffect(() => {
     if (!range || !width) return;
     const frame = requestAnimationFrame(() => {
-      const theme = THEMES[isDark ? "dark" : "light"];
+      const theme = themeOf(isDark);
       const axis = axisCanvas.current && prepare(axisCanvas.current, width, AXIS_HEIGHT + STEPS_HEIGHT, scale);
       if (axis) drawAxis(axis, range, width, meta.steps, theme);
       const lanes = laneCanvas.current && prepare(laneCanvas.current, width, height, scale);

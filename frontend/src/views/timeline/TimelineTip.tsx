@@ -4,7 +4,7 @@ import { formatDuration, formatInt, formatPercent, shorten } from "../../format"
 import { t, tId } from "../../i18n";
 import type { FoundInterval } from "../../state/timeline";
 import { PS_PER_MS } from "../../state/timelineView";
-import { Swatch } from "../Swatch";
+import { Swatch } from "../../ui/Swatch";
 
 export interface TipContent {
   gpu: string;

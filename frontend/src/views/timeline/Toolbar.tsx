@@ -3,7 +3,7 @@ import { length } from "../../charts/viewport";
 import { formatDuration, formatRange } from "../../format";
 import { t } from "../../i18n";
 import { defaultView, extent, PS_PER_MS, setView, view } from "../../state/timelineView";
-import { ProfilerLink } from "../ProfilerLink";
+import { ProfilerLink } from "../../ui/ProfilerLink";
 import { panBy, ZOOM_KEY, zoomBy } from "./moves";
 
 function MoveButton(props: { sign: string; name: string; keys: string; act: () => void }) {

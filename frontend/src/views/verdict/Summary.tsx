@@ -1,7 +1,7 @@
-import type { Diagnosis } from "../api/types";
-import { cleanText, formatMeasured, formatPercent } from "../format";
-import { plural, t } from "../i18n";
-import { Icon } from "./Icon";
+import type { Diagnosis } from "../../api/types";
+import { cleanText, formatMeasured, formatPercent } from "../../format";
+import { plural, t } from "../../i18n";
+import { Icon } from "../../ui/Icon";
 import { ABOUT_PROFILE, COSTLESS } from "./kinds";
 
 /** Mean share of the window in which the GPUs computed; null when unknown. */

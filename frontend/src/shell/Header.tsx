@@ -3,8 +3,8 @@ import { cleanText, formatBytes, formatDuration, formatInt, fullText, shorten } 
 import { isLang, LANGS, lang, plural, t, tId } from "../i18n";
 import { saveSetting, shareUrl } from "../state/host";
 import { diagnosis, refreshSessions, selectedInfo, sessions, shareHash } from "../state/store";
-import { copyText } from "./copy";
-import { Icon } from "./Icon";
+import { copyText } from "../ui/copy";
+import { Icon } from "../ui/Icon";
 import { SessionPicker } from "./SessionPicker";
 
 function LanguageSwitch() {

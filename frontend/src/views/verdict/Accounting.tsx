@@ -1,11 +1,11 @@
 import { useState } from "preact/hooks";
-import type { DeviceResult, Diagnosis } from "../api/types";
-import { CAUSES, cssBackground, isWork, WORK } from "../charts/palette";
-import { formatMeasured, formatPercent, fullText, shorten } from "../format";
-import { plural, t, tId } from "../i18n";
-import { dark } from "../state/host";
-import { gpuName, manyHosts } from "./gpu";
-import { Definitions, Legend } from "./Swatch";
+import type { DeviceResult, Diagnosis } from "../../api/types";
+import { CAUSES, cssBackground, isWork, WORK } from "../../charts/palette";
+import { formatMeasured, formatPercent, fullText, shorten } from "../../format";
+import { plural, t, tId } from "../../i18n";
+import { dark } from "../../state/host";
+import { gpuName, manyHosts } from "../../ui/gpu";
+import { Definitions, Legend } from "../../ui/Swatch";
 
 export interface Part {
   category: string;

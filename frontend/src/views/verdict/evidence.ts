@@ -1,4 +1,4 @@
-import type { Evidence } from "../api/types";
+import type { Evidence } from "../../api/types";
 
 /** The same moment as several GPUs saw it. */
 export interface EvidenceGroup {

@@ -3,7 +3,7 @@ import type { SessionInfo } from "../api/types";
 import { formatDate, fullText, shorten } from "../format";
 import { t } from "../i18n";
 import { sameProfile, selected, selectProfile, sessions } from "../state/store";
-import { Icon } from "./Icon";
+import { Icon } from "../ui/Icon";
 
 const MOST_SHOWN = 200;
 

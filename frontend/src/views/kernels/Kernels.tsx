@@ -1,6 +1,6 @@
 import { computed } from "@preact/signals";
 import { useRef, useState } from "preact/hooks";
-import type { KernelRow, KernelsAnswer } from "../api/types";
+import type { KernelRow, KernelsAnswer } from "../../api/types";
 import {
   formatBytes,
   formatInt,
@@ -10,11 +10,12 @@ import {
   fullText,
   shorten,
   UNKNOWN,
-} from "../format";
-import { type MessageKey, plural, t, tId } from "../i18n";
-import { kernelDevice, kernelFilter, kernelSort, kernels } from "../state/store";
-import { gpuName, manyHosts } from "./gpu";
-import { useSize } from "./useSize";
+} from "../../format";
+import { type MessageKey, plural, t, tId } from "../../i18n";
+import { kernelsResource } from "../../state/store";
+import { gpuName, manyHosts } from "../../ui/gpu";
+import { useSize } from "../../ui/useSize";
+import { kernelDevice, kernelFilter, kernelSort } from "./state";
 
 type SortKey =
   | "name"
@@ -89,7 +90,7 @@ export function filterRows(rows: readonly KernelRow[], filter: string, device: n
 }
 
 const visibleRows = computed(() => {
-  const answer = kernels.value.data;
+  const answer = kernelsResource.remote.value.data;
   return answer ? sortRows(filterRows(answer.rows, kernelFilter.value, kernelDevice.value), kernelSort.value) : [];
 });
 

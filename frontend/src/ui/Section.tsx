@@ -3,6 +3,7 @@ import type { ApiError } from "../api/client";
 import type { Progress } from "../api/types";
 import { cleanText, formatPercent, shorten } from "../format";
 import { t, tId } from "../i18n";
+import { type Resource, useResource } from "../state/resource";
 import { Icon } from "./Icon";
 
 interface BoundaryProps {
@@ -53,19 +54,69 @@ export function Section({ id, title, lead, children }: SectionProps) {
   );
 }
 
+interface LoadingProps {
+  label: string;
+  progress?: Progress | null;
+  /** Offers to stop waiting. */
+  cancel?: () => void;
+}
+
 /** How far the server is, or that we wait for it. */
-export function Loading({ label, progress }: { label: string; progress?: Progress | null }) {
+export function Loading({ label, progress, cancel }: LoadingProps) {
   const stage = progress ? tId("stage", progress.stage || progress.state) : "";
   const known = progress && progress.progress > 0;
   return (
-    <div class="state loading" role="status">
-      <p>
-        {label}
-        {stage ? ` · ${stage}` : ""}
-        {known ? ` · ${formatPercent(progress.progress)}` : ""}
-      </p>
+    <div class="state loading">
+      <div role="status">
+        <p>
+          {label}
+          {stage ? ` · ${stage}` : ""}
+          {known ? ` · ${formatPercent(progress.progress)}` : ""}
+        </p>
+      </div>
       <progress aria-label={label} max={1} value={known ? progress.progress : undefined} />
+      {cancel ? (
+        <button type="button" class="quiet" onClick={cancel}>
+          {t("cancel")}
+        </button>
+      ) : null}
     </div>
+  );
+}
+
+/** Nobody waits any more; the server may still finish what it began. */
+export function Cancelled({ resume }: { resume: () => void }) {
+  return (
+    <div class="state">
+      <div>
+        <p role="status">{t("cancelled")}</p>
+        <button type="button" onClick={resume}>
+          {t("resume")}
+        </button>
+      </div>
+    </div>
+  );
+}
+
+interface RemoteViewProps<T> {
+  resource: Resource<T>;
+  label: string;
+  children: (data: T) => ComponentChildren;
+}
+
+/** A route's answer once it is there; until then how far it is, what failed, or that nobody waits. */
+export function Answer<T>({ resource, label, children }: RemoteViewProps<T>) {
+  const { status, data, error, progress } = useResource(resource);
+  const again = () => resource.want(true);
+  return (
+    <>
+      {status === "failed" && error ? <Failed error={error} retry={again} /> : null}
+      {status === "cancelled" ? <Cancelled resume={again} /> : null}
+      {status === "loading" && !data ? (
+        <Loading label={label} progress={progress} cancel={() => resource.cancel()} />
+      ) : null}
+      {data !== null ? <div class={status === "loading" ? "stale" : undefined}>{children(data)}</div> : null}
+    </>
   );
 }
 

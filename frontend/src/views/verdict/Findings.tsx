@@ -1,15 +1,15 @@
 import { useMemo, useState } from "preact/hooks";
-import type { Diagnosis, Finding } from "../api/types";
-import { cleanText, formatInt, formatMeasured, formatPercent, formatRange, fullText, shorten } from "../format";
-import { plural, t, tId } from "../i18n";
-import { showEvidence } from "../state/store";
-import { openPage } from "./DocDialog";
+import type { Diagnosis, Finding } from "../../api/types";
+import { cleanText, formatInt, formatMeasured, formatPercent, formatRange, fullText, shorten } from "../../format";
+import { plural, t, tId } from "../../i18n";
+import { showEvidence } from "../../state/store";
+import { openPage } from "../../ui/DocDialog";
+import { gpuList, manyHosts } from "../../ui/gpu";
+import { Icon } from "../../ui/Icon";
+import { ProfilerLink, ProfilerNote } from "../../ui/ProfilerLink";
+import { RichText } from "../../ui/RichText";
 import { type EvidenceGroup, groupEvidence } from "./evidence";
-import { gpuList, manyHosts } from "./gpu";
-import { Icon } from "./Icon";
 import { COSTLESS } from "./kinds";
-import { ProfilerLink, ProfilerNote } from "./ProfilerLink";
-import { RichText } from "./RichText";
 
 const FEW_EVIDENCE = 5;
 

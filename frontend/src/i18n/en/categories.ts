@@ -1,0 +1,36 @@
+export const categories = {
+  category_compute: "Compute",
+  category_communication: "Communication",
+  category_transfer: "Copies",
+  category_idle: "Idle",
+  category_input: "Idle: waiting for input",
+  category_launch: "Idle: launching kernels",
+  category_sync: "Idle: host waited for the GPU",
+  category_compile: "Idle: compiling",
+  category_checkpoint: "Idle: saving",
+  category_host_other: "Idle: other host work",
+  category_dependency: "Idle: waiting for another stream",
+  category_peer: "Idle: waiting for another GPU",
+  category_kernel_gap: "Idle: between queued kernels",
+  category_no_evidence: "Idle: no evidence why",
+  category_hint_compute: "Kernels that compute ran, whatever else went on beside them.",
+  category_hint_communication:
+    "Collectives (NCCL and the like) and copies between GPUs ran, and nothing computed beside them. Waiting for slower GPUs inside a collective is part of it.",
+  category_hint_transfer: "Copies from and to the host or within the GPU ran, and nothing else beside them.",
+  category_hint_idle: "Nothing ran on the GPU: the sum of the idle times by cause.",
+  category_hint_input:
+    "The GPU had nothing to do because the host had no batch ready: reading or preparing data was too slow.",
+  category_hint_launch:
+    "The GPU had nothing to do because the host was still busy preparing or issuing the next launch: many short kernels, or slow Python.",
+  category_hint_sync:
+    "The host had waited until the GPU had finished everything, and launched more only then: a value read back, a synchronisation.",
+  category_hint_compile: "The host traced, compiled or tuned a function before it could launch it.",
+  category_hint_checkpoint: "The host saved weights or wrote summaries before it went on.",
+  category_hint_host_other: "The host was late for another reason; the timeline names what it did.",
+  category_hint_dependency:
+    "The work had been launched, but had to wait for another stream of the same GPU, a copy or an event.",
+  category_hint_peer: "The work had been launched, but had to wait for another GPU, outside a collective.",
+  category_hint_kernel_gap:
+    "The GPU's own pause of a microsecond or two before a kernel that was already queued. Thousands of them are a case for fusing kernels.",
+  category_hint_no_evidence: "Nothing ran, and nothing in the profile shows why.",
+} as const;

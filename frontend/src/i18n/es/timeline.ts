@@ -1,0 +1,37 @@
+import type { Texts } from "..";
+import type { timeline as en } from "../en/timeline";
+
+export const timeline: Texts<typeof en> = {
+  timeline_title: "Línea de tiempo",
+  timeline_none: "No hay ninguna GPU de la que dibujar una línea de tiempo.",
+  timeline_nothing: "No se grabó nada en las GPU de este perfil.",
+  timeline_label: "Línea de tiempo de las GPU",
+  timeline_controls: "Ampliar y mover la línea de tiempo",
+  timeline_help:
+    "W y S amplían y reducen, A y D o las flechas izquierda y derecha mueven, 0 muestra la ventana analizada. Arriba y abajo eligen una GPU; las teclas coma y punto van de intervalo en intervalo y leen cada uno.",
+  timeline_hint: "Ctrl o Cmd + rueda, o W y S: ampliar. Arrastrar, o A y D: mover. 0 o doble clic: restablecer.",
+  timeline_lanes_one: "{n} GPU",
+  timeline_lanes_other: "{n} GPU",
+  timeline_steps_one: "{n} paso",
+  timeline_steps_other: "{n} pasos",
+  timeline_shows: "Se muestra: {range}",
+  intervals_one: "{n} intervalo",
+  intervals_other: "{n} intervalos",
+  zoom_in: "Ampliar",
+  zoom_out: "Reducir",
+  zoom_reset: "Restablecer",
+  zoom_all: "Toda la grabación",
+  pan_left: "Mover a la izquierda",
+  pan_right: "Mover a la derecha",
+  tip_at: "Aquí",
+  tip_duration: "Duración",
+  tip_start: "Inicio",
+  tip_op: "Op",
+  tip_stream: "Flujo",
+  tip_step: "Paso",
+  tip_causes: "Causas",
+  tip_evidence: "El host hacía",
+  tip_thread: "Hilo",
+  tip_before: "Después de",
+  tip_after: "Termina con",
+};

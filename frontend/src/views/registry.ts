@@ -1,0 +1,39 @@
+import type { ComponentType } from "preact";
+import type { Diagnosis, ProfileId } from "../api/types";
+import type { MessageKey } from "../i18n";
+import type { ViewId } from "../state/viewIds";
+import { GapsView } from "./gaps/GapsView";
+import { GpusView } from "./gpus/GpusView";
+import { KernelsView } from "./kernels/KernelsView";
+import { StepsView } from "./steps/StepsView";
+import { TimelineView } from "./timeline/TimelineView";
+import { VerdictView } from "./verdict/VerdictView";
+
+export interface ViewProps {
+  result: Diagnosis;
+  profile: ProfileId;
+}
+
+export interface View {
+  id: ViewId;
+  label: MessageKey;
+  component: ComponentType<ViewProps>;
+  /** Whether there is anything to show; without it always. Views without it are not offered. */
+  offered?: (result: Diagnosis) => boolean;
+}
+
+const hasGpus = (result: Diagnosis): boolean => result.devices.length > 0;
+
+/** What the navigation offers, in its order. Names without an entry are kept in links and lead to the verdict. */
+export const VIEWS: readonly View[] = [
+  { id: "verdict", label: "view_verdict", component: VerdictView },
+  { id: "timeline", label: "view_timeline", component: TimelineView, offered: hasGpus },
+  { id: "gaps", label: "view_gaps", component: GapsView, offered: hasGpus },
+  { id: "steps", label: "view_steps", component: StepsView, offered: hasGpus },
+  { id: "gpus", label: "view_gpus", component: GpusView, offered: hasGpus },
+  { id: "kernels", label: "view_kernels", component: KernelsView, offered: hasGpus },
+];
+
+/** The views of a profile. */
+export const offeredViews = (result: Diagnosis | null): View[] =>
+  VIEWS.filter(({ offered }) => !offered || (result !== null && offered(result)));

@@ -1,0 +1,25 @@
+import { t } from "../../i18n";
+import { Boundary, Section } from "../../ui/Section";
+import type { ViewProps } from "../registry";
+import { Accounting } from "./Accounting";
+import { Findings } from "./Findings";
+import { Verdict } from "./Summary";
+
+/** How the run is: the verdict, where the time went, what is wrong in order of cost. */
+export function VerdictView({ result }: ViewProps) {
+  return (
+    <>
+      <Boundary>
+        <Verdict result={result} />
+      </Boundary>
+      {result.devices.length ? (
+        <Section id="accounting" title={t("accounting_title")} lead={t("accounting_lead")}>
+          <Accounting result={result} />
+        </Section>
+      ) : null}
+      <Section id="findings" title={t("findings_title")}>
+        <Findings result={result} />
+      </Section>
+    </>
+  );
+}
