@@ -91,15 +91,16 @@ class Shape:
 
     device_events: int
     host_events: int
+    gpus: int = GPUS
 
     @property
     def steps(self) -> int:
         """Marked steps; at least one."""
-        return max(1, self.device_events // (GPUS * EVENTS_PER_STEP_AND_GPU))
+        return max(1, self.device_events // (self.gpus * EVENTS_PER_STEP_AND_GPU))
 
     def per_step(self, gpu: int) -> list[tuple[int, ...]]:
         """Events of each stream in each step; sums over all GPUs to ``device_events``."""
-        total = self.device_events // GPUS + (gpu < self.device_events % GPUS)
+        total = self.device_events // self.gpus + (gpu < self.device_events % self.gpus)
         bounds = [total * i // self.steps for i in range(self.steps + 1)]
         counts = []
         for low, high in pairwise(bounds):
@@ -108,9 +109,9 @@ class Shape:
         return counts
 
 
-def gpu_timeline(shape: Shape, gpu: int, step_ps: int, seed: int) -> list[Timeline]:
-    """The streams of one GPU; the same arguments give the same events."""
-    random = np.random.default_rng([seed, gpu])
+def gpu_timeline(shape: Shape, gpu: int, step_ps: int, seed: int, rank: int = 0) -> list[Timeline]:
+    """The streams of one GPU; the same arguments give the same events, and all ranks of a job the same collectives."""
+    random = np.random.default_rng([seed, gpu, rank] if rank else [seed, gpu])
     counts = np.array(shape.per_step(gpu), dtype=np.int64)
     starts, durations = [], []
     for index, stream in enumerate(STREAMS):
@@ -130,7 +131,7 @@ def gpu_timeline(shape: Shape, gpu: int, step_ps: int, seed: int) -> list[Timeli
         durations.append(np.maximum(duration // 1000 * 1000, MIN_DURATION_PS))
     order = np.argsort(np.concatenate(starts), kind="stable")
     correlation = np.empty(len(order), dtype=np.int64)
-    correlation[order] = np.arange(len(order)) * GPUS + gpu + FIRST_CORRELATION
+    correlation[order] = np.arange(len(order)) * shape.gpus + gpu + FIRST_CORRELATION
     ends = np.cumsum([len(start) for start in starts])[:-1]
     kernels = np.split(random.zipf(1.3, len(order)) % KERNELS, ends)
     for index, stream in enumerate(STREAMS):
@@ -142,7 +143,7 @@ def gpu_timeline(shape: Shape, gpu: int, step_ps: int, seed: int) -> list[Timeli
 
 def step_length(shape: Shape) -> int:
     """Length of a step: 8 us for each event of a GPU, and the wait for input in front."""
-    return max(1, shape.device_events // (GPUS * shape.steps)) * 8 * PS_PER_US + INPUT_WAIT_PS + 400 * PS_PER_US
+    return max(1, shape.device_events // (shape.gpus * shape.steps)) * 8 * PS_PER_US + INPUT_WAIT_PS + 400 * PS_PER_US
 
 
 def kernel_names() -> list[tuple[str, str, str, float]]:
@@ -167,8 +168,10 @@ def kernel_names() -> list[tuple[str, str, str, float]]:
     return rows
 
 
-def device_plane(shape: Shape, gpu: int, timelines: Sequence[Timeline]) -> tuple[bytes, list[LineJob], bytes]:
-    """Head, lines and tail of one GPU's plane."""
+def device_plane(
+    shape: Shape, gpu: int, timelines: Sequence[Timeline], clock_ns: int = 0
+) -> tuple[bytes, list[LineJob], bytes]:
+    """Head, lines and tail of one GPU's plane; ``clock_ns`` puts its clock ahead."""
     names = Metadata(DEVICE_STATS)
     kernels = kernel_names()
     stat = names.stat
@@ -207,7 +210,7 @@ def device_plane(shape: Shape, gpu: int, timelines: Sequence[Timeline]) -> tuple
         if stream.kind == "nccl":
             given["name"] = np.full(len(timeline.start), nccl)
         line_id = 16 + 10 * gpu + index
-        head = line_head(line_id, f"Stream #{line_id}({stream.name})", 216_823)
+        head = line_head(line_id, f"Stream #{line_id}({stream.name})", 216_823 + clock_ns)
         jobs.append(LineJob(head, template, given))
     facts: dict[str, int] = {
         "core_count": H100.sm_count,
@@ -246,17 +249,19 @@ class HostPlane:
     shape: Shape
     step_ps: int
     seed: int
+    rank: int = 0
+    clock_ns: int = 0
 
     def write(self, out: BinaryIO) -> None:
         """Writes the plane; makes the launches of one GPU at a time."""
         names = Metadata(HOST_STATS)
         jobs = list(self._small_lines(names))
         wanted = max(0, self.shape.host_events - sum(job.count for job in jobs))
-        per_gpu = [sum(map(sum, self.shape.per_step(gpu))) for gpu in range(GPUS)]
+        per_gpu = [sum(map(sum, self.shape.per_step(gpu))) for gpu in range(self.shape.gpus)]
         lines: list[tuple[bytes, int]] = []
         template = self._launch_template(names)
-        for gpu in range(GPUS):
-            head = line_head(7_000 + gpu, f"tf_Compute/{7_000 + gpu}", 138_006)
+        for gpu in range(self.shape.gpus):
+            head = line_head(7_000 + gpu, f"tf_Compute/{7_000 + gpu}", 138_006 + self.clock_ns)
             lines.append((head, min(per_gpu[gpu], wanted)))
             wanted -= lines[-1][1]
         jobs += self._rest(names, wanted)
@@ -267,7 +272,7 @@ class HostPlane:
         size = len(head) + sum(len(tag(3, BYTES) + varint(size)) + size for size in sizes) + len(tail)
         out.write(tag(1, BYTES) + varint(size) + head)
         for gpu, (line, count) in enumerate(lines):
-            timelines = gpu_timeline(self.shape, gpu, self.step_ps, self.seed)
+            timelines = gpu_timeline(self.shape, gpu, self.step_ps, self.seed, self.rank)
             called, correlation, kernel = (column[:count] for column in launches(timelines))
             columns = {
                 "name": np.full(count, call),
@@ -298,17 +303,17 @@ class HostPlane:
             "duration": np.full(len(steps), self.step_ps - 100 * PS_PER_US),
             "step": steps + (1 << 14),
         }
-        yield LineJob(line_head(6_999, "python", 138_006), marker, columns)
+        yield LineJob(line_head(6_999, "python", 138_006 + self.clock_ns), marker, columns)
         wait = Template().number(1, "name", 2).number(2, "offset", 7).number(3, "duration", 5)
         wait.stat(names.stat["id"], 3, "step", 3).constant(names.stat["iter_num"], tag(4, 0) + varint(0))
-        for gpu in range(GPUS):
+        for gpu in range(self.shape.gpus):
             columns = {
                 "name": np.full(len(steps), names.event("IteratorGetNextOp::DoCompute")),
                 "offset": start + 40 * PS_PER_US,
                 "duration": np.full(len(steps), INPUT_WAIT_PS - 90 * PS_PER_US),
                 "step": steps + (1 << 14),
             }
-            head = line_head(7_100 + gpu, f"tf_data_iterator_get_next/{7_100 + gpu}", 138_006)
+            head = line_head(7_100 + gpu, f"tf_data_iterator_get_next/{7_100 + gpu}", 138_006 + self.clock_ns)
             yield LineJob(head, wait, columns)
 
     def _rest(self, names: Metadata, count: int) -> list[LineJob]:
@@ -322,11 +327,20 @@ class HostPlane:
             "offset": offset,
             "duration": np.full(count, MIN_DURATION_PS),
         }
-        return [LineJob(line_head(7_200, "tf_data_private_threadpool/7200", 138_006), _timed(), columns)]
+        return [
+            LineJob(line_head(7_200, "tf_data_private_threadpool/7200", 138_006 + self.clock_ns), _timed(), columns)
+        ]
 
 
-def generate(path: Path, shape: Shape, seed: int = 1) -> int:
+def generate(path: Path, shape: Shape, seed: int = 1, rank: int = 0, clock_ns: int = 0) -> int:
     """Writes the file and returns its size in bytes.
+
+    Args:
+        path: the file.
+        shape: of its content.
+        seed: the same for all files of a job, and they run the same collectives at the same time.
+        rank: of the file in its job.
+        clock_ns: how far its clock is ahead of the other files'.
 
     Raises:
         ValueError: more events than fit into the fixed widths (about 500 million).
@@ -335,14 +349,14 @@ def generate(path: Path, shape: Shape, seed: int = 1) -> int:
     if FIRST_OFFSET_PS + shape.steps * step_ps > LAST_OFFSET_PS:
         raise ValueError("too many device events for offsets of seven bytes")
     with path.open("wb") as out:
-        for gpu in range(GPUS):
-            head, jobs, tail = device_plane(shape, gpu, gpu_timeline(shape, gpu, step_ps, seed))
+        for gpu in range(shape.gpus):
+            head, jobs, tail = device_plane(shape, gpu, gpu_timeline(shape, gpu, step_ps, seed, rank), clock_ns)
             size = len(head) + len(tail) + sum(len(tag(3, BYTES) + varint(job.size)) + job.size for job in jobs)
             out.write(tag(1, BYTES) + varint(size) + head)
             for job in jobs:
                 job.write(out)
             out.write(tail)
-        HostPlane(shape, step_ps, seed).write(out)
+        HostPlane(shape, step_ps, seed, rank, clock_ns).write(out)
         stop_ps = FIRST_OFFSET_PS + shape.steps * step_ps + 2_000 * PS_PER_US
         out.write(_environment(1_772_000_000_000_000_000, stop_ps // 1000))
         out.write(bytes_field(4, b"generated"))

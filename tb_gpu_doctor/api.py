@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from tb_gpu_doctor.traces.errors import TraceError
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from tb_gpu_doctor.analysis.job import Job
     from tb_gpu_doctor.analysis.results import TraceAnalysis
     from tb_gpu_doctor.diagnosis.thresholds import Thresholds
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
     from tb_gpu_doctor.traces.sessions import Session, SessionScan
 
 Progress = Callable[[str, float], None]
-# Shares of the whole work: reading and decoding, then the analyses.
-_DECODING, _ANALYSING = 0.6, 0.38
+# Share of the whole work that is done when all files are read and analysed.
+_FILES = 0.98
 
 
 @dataclass(frozen=True)
@@ -90,43 +92,42 @@ def choose_session(scan: SessionScan, run: str | None = None, session: str | Non
 
 
 def diagnose_session(
-    session: Session, progress: Progress | None = None, thresholds: Thresholds | None = None
+    session: Session,
+    progress: Progress | None = None,
+    thresholds: Thresholds | None = None,
+    executor: Executor | None = None,
 ) -> SessionResult:
     """Decode, analyse and diagnose all files of a session; a broken one does not hide the others.
+
+    Args:
+        session: what to read.
+        progress: called with a stage and the share of the work that is done, 0..1, in any thread.
+        thresholds: another table than the default one.
+        executor: what decodes and analyses the files, see `parallel.many_files.read_files`.
 
     Raises:
         TraceError: no file could be read; the first one's reason.
     """
     # Here, not above: what only lists sessions needs neither numpy nor the decoder.
-    from tb_gpu_doctor.analysis.analyse import analyse
     from tb_gpu_doctor.diagnosis.context import Context, HostProfile
     from tb_gpu_doctor.diagnosis.engine import diagnose_context
     from tb_gpu_doctor.diagnosis.thresholds import Thresholds
+    from tb_gpu_doctor.parallel.many_files import read_files
     from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
-    from tb_gpu_doctor.traces.read import read_trace
 
     report = progress or (lambda _stage, _fraction: None)
     report("reading", 0.0)
+    outcomes = read_files(session.files, lambda stage, done: report(stage, _FILES * done), executor)
     read: list[tuple[str, Trace, TraceAnalysis]] = []
     failures: list[TraceError] = []
-    count = max(1, len(session.files))
-    for index, file in enumerate(session.files):
-        base, part = index / count, 1 / count
-
-        def decoding(done: float, base: float = base, part: float = part) -> None:
-            report("decoding", base + part * _DECODING * done)
-
-        def analysing(done: float, base: float = base, part: float = part) -> None:
-            report("analysing", base + part * (_DECODING + _ANALYSING * done))
-
-        try:
-            trace = read_trace(file, decoding)
-            read.append((file.host, trace, analyse(trace, analysing)))
-        except TraceError as error:
-            failures.append(error if error.path else error.with_path(file.path))
+    for file, outcome in zip(session.files, outcomes, strict=True):
+        if isinstance(outcome, TraceError):
+            failures.append(outcome)
+        else:
+            read.append((file.host, *outcome))
     if not read:
         raise failures[0] if failures else TraceError("nothing_found", session.path, searched=[])
-    report("diagnosing", 0.98)
+    report("diagnosing", _FILES)
     names = Counter(host for host, _, _ in read)
     profiles = [
         # Two files of one host have two clocks; their names tell them apart.

@@ -23,7 +23,7 @@ from tb_gpu_doctor.plugin.responses import (
     time_argument,
 )
 from tb_gpu_doctor.plugin.scanner import FoundSession, Scanner, shown_path
-from tb_gpu_doctor.plugin.worker import OWN_FAILURES, Job, Progress, Report, Worker
+from tb_gpu_doctor.plugin.worker import OWN_FAILURES, OWN_FAILURES_ON_FILES, Job, Progress, Report, Worker
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.plugin.session_view import SessionView
@@ -88,6 +88,9 @@ class Routes:
             "/timeline/events": self._events,
             "/timeline/at": self._at,
             "/kernels": self._kernels,
+            "/steps": self._steps,
+            "/gaps": self._gaps,
+            "/collectives": self._collectives,
             "/doc": self._doc,
         }
         handlers |= {f"/{name}": file.answer for name, file in self._static.items()}
@@ -145,6 +148,26 @@ class Routes:
 
     def _kernels(self, request: Request) -> Response:
         return json_answer(request, self._view(request).kernels_json)
+
+    def _steps(self, request: Request) -> Response:
+        return json_answer(request, self._view(request).steps_json)
+
+    def _gaps(self, request: Request) -> Response:
+        from tb_gpu_doctor.plugin.gaps_view import CAUSE_IDS, DEFAULT_GAPS, MAX_GAPS
+
+        limit = int_argument(request, "limit", 0, MAX_GAPS, default=DEFAULT_GAPS)
+        lane = int_argument(request, "lane", 0, 1 << 16) if "lane" in request.args else None
+        name = name_argument(request, "cause")
+        if name and name not in CAUSE_IDS:
+            raise HttpError(400, "bad_parameter", name="cause")
+        view = self._view(request)
+        if lane is not None and lane >= view.timeline.lane_count:
+            raise HttpError(404, "unknown_lane", lane=str(lane))
+        cause = CAUSE_IDS.index(name) if name else None
+        return json_answer(request, view.gaps.answer(limit, cause, lane))
+
+    def _collectives(self, request: Request) -> Response:
+        return json_answer(request, self._view(request).collectives_json)
 
     def _doc(self, request: Request) -> Response:
         from tensorboard import plugin_util
@@ -204,7 +227,10 @@ def _failure(found: FoundSession, job: Job[SessionView]) -> HttpError:
     shown = shown_path(error.path or found.session.path, found.root)
     if error.code in OWN_FAILURES:
         return HttpError(500, error.code, path=shown)
-    return ProfileError(error.with_path(shown))
+    answer = ProfileError(error.with_path(shown))
+    if error.code in OWN_FAILURES_ON_FILES:
+        answer.status = 500
+    return answer
 
 
 def _describe(found: FoundSession, lang: str) -> dict[str, Any]:

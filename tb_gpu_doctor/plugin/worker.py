@@ -25,6 +25,8 @@ MAX_FAILURES = 256
 WORKERS = 2
 # Codes of failures that say nothing of the file.
 OWN_FAILURES = ("internal", "out_of_memory")
+# The same of one file of several, by words of their own.
+OWN_FAILURES_ON_FILES = ("file_failed", "file_out_of_memory", "worker_died")
 
 State = Literal["queued", "running", "done", "failed", "unknown"]
 

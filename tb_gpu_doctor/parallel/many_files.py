@@ -1,0 +1,179 @@
+"""Decode and analyse the files of a session, in processes of their own where that is quicker.
+
+What comes out is the same either way, file for file and bit for bit.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from dataclasses import dataclass, field
+
+from tb_gpu_doctor.analysis.results import TraceAnalysis
+from tb_gpu_doctor.parallel.one_file import DECODING, analyse_file
+from tb_gpu_doctor.parallel.plan import claimed, wanted_workers
+from tb_gpu_doctor.parallel.processes import WorkerDied, WorkerProcesses, WorkersCannotStart
+from tb_gpu_doctor.traces.columns import Trace
+from tb_gpu_doctor.traces.errors import TraceError
+from tb_gpu_doctor.traces.sessions import ProfileFile
+
+_LOG = logging.getLogger("tb_gpu_doctor")
+# Waiting with a limit lets Ctrl-C through on every system.
+_PULSE_S = 0.2
+
+Report = Callable[[str, float], None]
+Read = tuple[Trace, TraceAnalysis]
+Outcome = Read | TraceError
+
+
+@dataclass
+class _Progress:
+    """The share of all files' bytes that is done; it never falls, whatever is done again."""
+
+    files: Sequence[ProfileFile]
+    report: Report
+    _done: list[float] = field(init=False)
+    _weights: list[float] = field(init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._done = [0.0] * len(self.files)
+        sizes = [max(1, file.size_bytes) for file in self.files]
+        self._weights = [size / sum(sizes) for size in sizes]
+
+    def at(self, index: int, fraction: float) -> None:
+        """One file has come so far."""
+        with self._lock:  # files report in threads of their own, and what is told must rise
+            self._done[index] = max(self._done[index], min(1.0, fraction))
+            share = sum(weight * done for weight, done in zip(self._weights, self._done, strict=True))
+            self.report("decoding" if min(self._done) < DECODING else "analysing", min(1.0, share))
+
+    def of(self, index: int) -> Report:
+        """A listener for one file."""
+        return lambda _stage, fraction: self.at(index, fraction)
+
+
+def read_files(files: Sequence[ProfileFile], report: Report, executor: Executor | None = None) -> list[Outcome]:
+    """What became of each file, in order: its trace and analysis, or why there are none.
+
+    Args:
+        files: of a session.
+        report: called with a stage and the share that is done, 0..1, rising; in any thread.
+        executor: where to work; by default processes of this machine, or this process where few or small files
+            do not pay for others, where the memory has no room for more, or where none can be started.
+            The arrays of what processes send are read-only.
+    """
+    progress = _Progress(files, report)
+    if executor is not None:
+        return _finished(files, progress, _spread(files, progress, executor))
+    with claimed(wanted_workers(files)) as workers:
+        if workers < 2:
+            return [_here(file, progress, index, len(files)) for index, file in enumerate(files)]
+        pool = WorkerProcesses(workers)
+        try:
+            outcomes = _finished(files, progress, _spread(files, progress, pool))
+            pool.shutdown(wait=False)
+            return outcomes
+        finally:
+            pool.kill()
+
+
+def _here(file: ProfileFile, progress: _Progress, index: int, count: int) -> Outcome:
+    """One file in this process; the only file's failures that are not its own go on to the caller."""
+    try:
+        outcome: Outcome = analyse_file(file, progress.of(index))
+    except TraceError as error:
+        outcome = _located(error, file)
+    except Exception as error:
+        if count == 1:
+            raise
+        outcome = _unexpected(error, file)
+    progress.at(index, 1.0)
+    return outcome
+
+
+def _spread(files: Sequence[ProfileFile], progress: _Progress, executor: Executor) -> list[Outcome | BaseException]:
+    """Every file's outcome, or the exception that is none of its own; large files go first."""
+    futures: dict[Future[Read], int] = {}
+    results: list[Outcome | BaseException] = [WorkersCannotStart("not tried")] * len(files)
+    try:
+        for index in sorted(range(len(files)), key=lambda index: -files[index].size_bytes):
+            try:
+                futures[_submit(executor, files[index], progress.of(index))] = index
+            except RuntimeError as error:  # broken by an earlier task, or shut down
+                results[index] = error
+        pending = set(futures)
+        while pending:
+            done, pending = wait(pending, _PULSE_S, FIRST_COMPLETED)
+            for future in done:
+                index = futures.pop(future)
+                results[index] = _taken(future, files[index])
+                if not isinstance(results[index], BaseException) or isinstance(results[index], TraceError):
+                    progress.at(index, 1.0)
+    finally:
+        for future in futures:
+            future.cancel()
+    return results
+
+
+def _submit(executor: Executor, file: ProfileFile, report: Report) -> Future[Read]:
+    if isinstance(executor, WorkerProcesses):
+        return executor.submit_reporting(report, analyse_file, file)
+    return executor.submit(analyse_file, file)
+
+
+def _taken(future: Future[Read], file: ProfileFile) -> Outcome | BaseException:
+    try:
+        return future.result()
+    except TraceError as error:
+        return _located(error, file)
+    except Exception as error:
+        return error
+
+
+def _finished(
+    files: Sequence[ProfileFile], progress: _Progress, results: list[Outcome | BaseException]
+) -> list[Outcome]:
+    """A second try for the files whose process died: alone, so that nothing else takes the memory."""
+    outcomes: list[Outcome] = []
+    for index, (file, result) in enumerate(zip(files, results, strict=True)):
+        if isinstance(result, WorkersCannotStart):
+            result = _here(file, progress, index, len(files))
+        elif isinstance(result, (BrokenExecutor, MemoryError)):
+            _LOG.info("GPU Doctor: the process that read %s ended (%s): trying again", file.path, result)
+            result = _alone(file, progress, index, len(files))
+        if isinstance(result, TraceError) or not isinstance(result, BaseException):
+            outcomes.append(result)
+        else:
+            outcomes.append(_unexpected(result, file))
+        progress.at(index, 1.0)
+    return outcomes
+
+
+def _alone(file: ProfileFile, progress: _Progress, index: int, count: int) -> Outcome | BaseException:
+    pool = WorkerProcesses(1)
+    try:
+        result = _spread([file], _Progress([file], lambda _stage, done: progress.at(index, done)), pool)[0]
+    finally:
+        pool.kill()
+    if isinstance(result, WorkersCannotStart):
+        return _here(file, progress, index, count)
+    if isinstance(result, WorkerDied):
+        return TraceError("worker_died", file.path, reason=result.reason)
+    return result
+
+
+def _located(error: TraceError, file: ProfileFile) -> TraceError:
+    return error if error.path else error.with_path(file.path)
+
+
+def _unexpected(error: BaseException, file: ProfileFile) -> TraceError:
+    """A failure of ours on one file of many: told, and no reason to hide the others."""
+    if isinstance(error, MemoryError):
+        return TraceError("file_out_of_memory", file.path)
+    if os.environ.get("GPU_DOCTOR_DEBUG"):
+        _LOG.error("GPU Doctor: %s could not be analysed", file.path, exc_info=error)
+    return TraceError("file_failed", file.path, reason=f"{type(error).__name__}: {error}")
