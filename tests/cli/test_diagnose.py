@@ -22,6 +22,7 @@ DEMOS = {
     "launch_bound": ("critical", "launch_bound", None),
     "low_occupancy": ("warning", "low_occupancy", None),
     "healthy": ("ok", None, None),
+    "pytorch_ddp": ("critical", "imbalance", [2]),
 }
 
 

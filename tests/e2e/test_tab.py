@@ -16,6 +16,7 @@ Start = Callable[..., Visit]
 EXPECTED = {
     "input_bound": {"input_bound"},
     "slow_gpu": {"imbalance"},
+    "pytorch_ddp": {"imbalance"},
     "launch_bound": {"launch_bound"},
     "low_occupancy": {"low_occupancy", "underfilled_gpu"},
 }
@@ -161,11 +162,12 @@ def test_a_shared_link_brings_others_to_the_same_view(server: TensorBoard, visit
 
 def test_evidence_leads_to_the_place_in_the_timeline(server: TensorBoard, visit: Start):
     there = visit(server)
-    frame = there.open_run("input_bound")
+    frame = there.open_run("input_bound", "timeline")
     whole = shown_ms(frame)
+    there.show(frame, "input_bound", "verdict")
     evidence = there.diagnosis("input_bound")["findings"][0]["evidence"][0]
     frame.locator("article.card").first.locator(".evidence-actions button").first.click()
-    frame.wait_for_timeout(500)
+    there.wait_until_shown(frame, "input_bound", "timeline")
     # The interval itself in the middle, as much again on each side.
     assert shown_ms(frame) == pytest.approx(3 * (evidence["end_ms"] - evidence["start_ms"]), rel=0.05)
     assert shown_ms(frame) < whole
@@ -175,7 +177,7 @@ def test_evidence_leads_to_the_place_in_the_timeline(server: TensorBoard, visit:
 
 def test_the_stock_profiler_opens_at_the_range_shown(server: TensorBoard, visit: Start):
     there = visit(server)
-    frame = there.open_run("input_bound")
+    frame = there.open_run("input_bound", "timeline")
     link = frame.locator("#timeline a.action")
     link.wait_for()
     address = str(link.evaluate("link => link.href"))

@@ -116,12 +116,14 @@ def test_the_window_of_each_lane_is_the_accounting_of_its_gpu(server: TensorBoar
             spent[key] = spent.get(key, 0) + (high - low) * unit
         for lane in meta["lanes"]:
             [device] = [d for d in devices if (d["host"], d["id"]) == (lane["host"], lane["gpu"])]
+            # Files have windows of their own, and the timeline shows what all of them cover.
+            beside = (end - start) / 1e9 - device["wall_ms"]
+            assert beside == pytest.approx(0, abs=1e-6) if len({d["host"] for d in devices}) == 1 else 0 <= beside < 5
+            error = count * unit / 1e9 + beside
             for part in ("compute", "communication", "transfer"):
-                assert spent.get((lane["id"], part), 0) / 1e9 == pytest.approx(
-                    device[f"{part}_ms"], abs=count * unit / 1e9
-                )
+                assert spent.get((lane["id"], part), 0) / 1e9 == pytest.approx(device[f"{part}_ms"], abs=error)
             for cause, idle in device["idle_by_cause_ms"].items():
-                assert spent.get((lane["id"], cause), 0) / 1e9 == pytest.approx(idle, abs=count * unit / 1e9)
+                assert spent.get((lane["id"], cause), 0) / 1e9 == pytest.approx(idle, abs=error)
 
 
 def test_the_module_is_served_once(server: TensorBoard):

@@ -432,7 +432,9 @@ def test_the_real_profiles() -> None:
 
 def test_the_demo_runs(demo_logs: Path) -> None:
     scan = find_sessions(str(demo_logs))
-    assert [s.run for s in scan.sessions] == ["healthy", "low_occupancy", "launch_bound", "slow_gpu", "input_bound"]
+    runs = ["healthy", "low_occupancy", "launch_bound", "slow_gpu", "input_bound", "pytorch_ddp"]
+    assert [s.run for s in scan.sessions] == runs
+    assert [(file.format, file.problem) for file in scan.sessions[-1].files] == [("kineto", None)] * 4
 
 
 def test_very_many_folders_are_searched_quickly(tmp_path: Path) -> None:
