@@ -35,6 +35,8 @@ class Collectives:
         step: number of the step, -1 without marked steps; shape (k,).
         expected: how many participants its communicator has in these traces, shape (k,).
         unmatched: collective kernels of each participant that no other one's were matched with, shape (p,).
+        group: the communicator of each, shape (k,): index into ``groups``.
+        groups: communicators by name, "" where the files name none; then all GPUs may seem to be one group.
     """
 
     trace: Int32
@@ -47,6 +49,8 @@ class Collectives:
     step: Int64
     expected: Int64
     unmatched: Int64
+    group: Int64
+    groups: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.row)
@@ -60,7 +64,7 @@ class Collectives:
         """Some of the collectives."""
         return Collectives(
             self.trace, self.device, self.row[rows], self.start[rows], self.end[rows], self.kind[rows],
-            self.size_bytes[rows], self.step[rows], self.expected[rows], self.unmatched,
+            self.size_bytes[rows], self.step[rows], self.expected[rows], self.unmatched, self.group[rows], self.groups,
         )  # fmt: skip
 
 
@@ -72,7 +76,7 @@ def match_collectives(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]
     Returns:
         None when there are fewer than two GPUs with collectives, or nothing matches.
     """
-    parts, events = _gather(traces, analyses)
+    parts, events, groups = _gather(traces, analyses)
     if len(parts) < 2 or not len(events.part):
         return None
     total = np.bincount(events.part, minlength=len(parts))
@@ -106,11 +110,15 @@ def match_collectives(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]
         step=events.step[first],
         expected=_members(events)[events.lane[first]],
         unmatched=np.asarray(total - (row >= 0).sum(axis=0), dtype=np.int64),
+        group=events.lane[first],
+        groups=groups,
     )
 
 
-def _gather(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]) -> tuple[list[tuple[int, int]], Events]:
-    """The participants as (trace, device), and their collective kernels."""
+def _gather(
+    traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]
+) -> tuple[list[tuple[int, int]], Events, tuple[str, ...]]:
+    """The participants as (trace, device), their collective kernels, and the names of communicators."""
     marked = all(a.steps.source == "marked" and a.steps.count for a in analyses if a.window is not None)
     parts: list[tuple[int, int]] = []
     columns: list[tuple[Int64, ...]] = []
@@ -144,9 +152,10 @@ def _gather(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]) -> tuple
             (part[events.device[rows]], step, lane, key, events.start[rows], events.end[rows], rows, kind, size)
         )
     if not columns:
-        return [], Events(*(np.zeros(0, np.int64) for _ in range(9)))
+        return [], Events(*(np.zeros(0, np.int64) for _ in range(9))), ()
     made = Events(*(np.concatenate(column) for column in zip(*columns, strict=True)))
-    return parts, made.only(np.lexsort((made.start, made.key, made.lane, made.step, made.part)))
+    names = tuple(name.decode("utf-8", "replace") for name, _ in lanes)
+    return parts, made.only(np.lexsort((made.start, made.key, made.lane, made.step, made.part))), names
 
 
 def _lanes_and_keys(

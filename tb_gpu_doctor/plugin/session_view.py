@@ -8,7 +8,10 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tb_gpu_doctor.plugin.collectives_view import collectives_answer
+from tb_gpu_doctor.plugin.gaps_view import GapsView
 from tb_gpu_doctor.plugin.responses import to_json
+from tb_gpu_doctor.plugin.steps_view import steps_answer
 from tb_gpu_doctor.plugin.timeline import MAX_NAME_CHARS, Timeline, shorten
 from tb_gpu_doctor.traces.columns import PS_PER_MS, PS_PER_US
 from tb_gpu_doctor.traces.errors import TraceError
@@ -67,6 +70,10 @@ class SessionView:
         self.timeline = Timeline(result.traces, result.analyses, hosts, files, result.job.clocks)
         self.meta_json = to_json(self.timeline.meta())
         self.kernels_json = to_json(_kernels(result, hosts))
+        self.gaps = GapsView(self.timeline)
+        whole = (result.traces, result.analyses, result.job, self.timeline)
+        self.steps_json = to_json(steps_answer(*whole))
+        self.collectives_json = to_json(collectives_answer(*whole))
         self._lock = threading.Lock()
         self._diagnosis_json: dict[str, bytes] = {}
 
@@ -74,8 +81,9 @@ class SessionView:
     def size_bytes(self) -> int:
         """Approximate memory held."""
         # The diagnosis holds tens of sentences and at most a few hundred intervals.
-        texts = len(self.meta_json) + len(self.kernels_json) + sum(map(len, self._diagnosis_json.values()))
-        return self.timeline.size_bytes + texts + 100_000
+        made = (self.meta_json, self.kernels_json, self.steps_json, self.collectives_json)
+        texts = sum(map(len, made)) + sum(map(len, self._diagnosis_json.values()))
+        return self.timeline.size_bytes + self.gaps.size_bytes + texts + 100_000
 
     def diagnosis_json(self, lang: str) -> bytes:
         """The diagnosis in one language, worded once."""

@@ -34,6 +34,10 @@ SESSION_ROUTES = (
     "timeline/events?start_ps=0&end_ps=100",
     "timeline/at?lane=0&time_ps=5",
     "kernels",
+    "steps",
+    "gaps",
+    "gaps?limit=5&cause=input",
+    "collectives",
 )
 
 
@@ -366,3 +370,15 @@ def test_a_rewritten_profile_is_read_again(tmp_path: Path):
         time.sleep(0.01)
     assert site.session("diagnosis").status_code == 200
     assert sizes == [1, 9]
+
+
+def test_gaps_by_cause_and_lane(site: Site):
+    everything = site.session("gaps").json
+    assert everything["total"] == 1 and everything["gaps"][0]["causes_ms"] == {"input": 20e-9}
+    assert site.session("gaps?cause=input&lane=0").json["matching"] == 1
+    assert site.session("gaps?cause=launch").json["gaps"] == []
+    assert site.session("gaps?lane=1").json["matching"] == 0
+    assert site.session("gaps?limit=0").json["truncated"] is True
+    assert error_of(site.session("gaps?lane=2"))["code"] == "unknown_lane"
+    for wrong in ("cause=hunger", "limit=-1", "limit=2001", "lane=x"):
+        assert error_of(site.session(f"gaps?{wrong}"))["code"] == "bad_parameter"
