@@ -4,6 +4,9 @@
     diagnosis = tb_gpu_doctor.diagnose("logs")
     print(diagnosis.to_dict()["verdict"])
 
+    with tb_gpu_doctor.GpuMonitor("logs"):
+        train()
+
 Importing this package imports nothing else: the loader of the TensorBoard plugin
 lives below it and must not slow TensorBoard's start.
 """
@@ -14,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.api import diagnose as diagnose
+    from tb_gpu_doctor.monitor.monitor import GpuMonitor as GpuMonitor
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "diagnose"]
+__all__ = ["GpuMonitor", "__version__", "diagnose"]
 
 
 def __getattr__(name: str) -> Any:
@@ -24,4 +28,8 @@ def __getattr__(name: str) -> Any:
         from tb_gpu_doctor.api import diagnose
 
         return diagnose
+    if name == "GpuMonitor":
+        from tb_gpu_doctor.monitor.monitor import GpuMonitor
+
+        return GpuMonitor
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,190 @@
+"""Event files that survive a full disk: TensorBoard's records, written by TensorBoard's own writer of records.
+
+TensorBoard's `EventFileWriter` ends at the first error, and may import TensorFlow for its file layer. So only
+its framing and its messages are used here; below them stands a file that keeps what could not be written.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections import deque
+from itertools import count
+from typing import Any, Protocol
+
+from tensorboard.compat.proto import event_pb2, summary_pb2
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from tb_gpu_doctor.recording_format import PLUGIN_NAME
+
+# What waits for a disk that is full or a server that does not answer: many minutes of 8 GPUs.
+MAX_PENDING_BYTES = 16 << 20
+_UNIQUE = count()
+
+
+def is_remote(path: str) -> bool:
+    """Tell whether a path names a store that only TensorBoard's or TensorFlow's file layer can reach."""
+    return "://" in path
+
+
+def file_layer() -> Any:
+    """TensorFlow's file layer where training has loaded TensorFlow anyway, else TensorBoard's own."""
+    loaded = sys.modules.get("tensorflow")
+    if loaded is not None and hasattr(loaded, "io"):
+        return loaded.io.gfile
+    from tensorboard.compat.tensorflow_stub.io import gfile
+
+    return gfile
+
+
+class _Target(Protocol):
+    def write(self, data: bytes) -> int:
+        """Write some of ``data`` and return how much.
+
+        Raises:
+            Exception: nothing more can be written now.
+        """
+
+    def close(self) -> None: ...
+
+
+class _LocalTarget:
+    """A file without a buffer of its own: what is written is the kernel's, and outlives the process."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o666)
+
+    def write(self, data: bytes) -> int:
+        return os.write(self._file, data)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+class _RemoteTarget:
+    """A file behind TensorBoard's or TensorFlow's file layer; each write is flushed, so that it is whole."""
+
+    def __init__(self, path: str) -> None:
+        self._file = file_layer().GFile(path, "wb")
+
+    def write(self, data: bytes) -> int:
+        self._file.write(data)
+        self._file.flush()
+        return len(data)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Framed:
+    """Takes what `RecordWriter` writes: one whole record a call."""
+
+    def __init__(self) -> None:
+        self.record = b""
+
+    def write(self, data: bytes) -> None:
+        self.record = data
+
+
+class EventFile:
+    """One event file. Records queue up in memory; `flush` writes them, and keeps them where it cannot.
+
+    Only one thread may use it at a time.
+
+    Args:
+        folder: an existing folder.
+        suffix: end of the file's name.
+    """
+
+    def __init__(self, folder: str, suffix: str = "") -> None:
+        name = (
+            f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname() or 'localhost'}"
+            f".{os.getpid()}.{next(_UNIQUE)}{suffix}"
+        )
+        separator = "/" if is_remote(folder) else os.sep
+        self.path = f"{folder.rstrip(separator)}{separator}{name}"
+        self._remote = is_remote(folder)
+        self._target: _Target | None = None
+        self._framed = _Framed()
+        self._records = RecordWriter(self._framed)
+        self._pending: deque[bytes] = deque()
+        self._pending_bytes = 0
+        # Bytes of the first pending record that the file holds already: its rest must follow.
+        self._written_of_first = 0
+        self.dropped_records = 0
+        self._add(
+            event_pb2.Event(
+                wall_time=time.time(),
+                file_version="brain.Event:2",
+                source_metadata=event_pb2.SourceMetadata(writer="tb_gpu_doctor.monitor"),
+            )
+        )
+
+    def scalars(self, values: list[tuple[str, float]], step: int, wall_s: float) -> None:
+        """Add one point of several series."""
+        summary = summary_pb2.Summary()
+        for tag, value in values:
+            summary.value.add(tag=tag, simple_value=value)
+        self._add(event_pb2.Event(wall_time=wall_s, step=step, summary=summary))
+
+    def record(self, tag: str, content: bytes, number: int, wall_s: float) -> None:
+        """Add a record under the plugin's own name; numbers of one tag must grow."""
+        event = event_pb2.Event(wall_time=wall_s, step=number)
+        value = event.summary.value.add(tag=tag)
+        value.metadata.plugin_data.plugin_name = PLUGIN_NAME
+        value.metadata.data_class = summary_pb2.DATA_CLASS_TENSOR
+        value.tensor.dtype = 7  # DT_STRING
+        value.tensor.tensor_shape.SetInParent()
+        value.tensor.string_val.append(content)
+        self._add(event)
+
+    def flush(self) -> None:
+        """Write what is pending.
+
+        Raises:
+            Exception: the file cannot be written now; what is left stays pending.
+        """
+        if not self._pending:
+            return
+        if self._target is None:
+            self._target = _RemoteTarget(self.path) if self._remote else _LocalTarget(self.path)
+        # One write for all: a store behind the network counts them.
+        data = b"".join(self._pending)
+        at = self._written_of_first
+        try:
+            while at < len(data):
+                at += self._target.write(data[at:])
+        finally:
+            self._forget(at)
+
+    def close(self) -> None:
+        """Flush and close.
+
+        Raises:
+            Exception: as `flush`; the file is closed all the same.
+        """
+        try:
+            self.flush()
+        finally:
+            target, self._target = self._target, None
+            if target is not None:
+                target.close()
+
+    def _add(self, event: Any) -> None:
+        self._records.write(event.SerializeToString())
+        self._pending.append(self._framed.record)
+        self._pending_bytes += len(self._framed.record)
+        while self._pending_bytes > MAX_PENDING_BYTES and len(self._pending) > 2:
+            # The file's first record makes it an event file, and the one begun must be ended: these stay.
+            kept = self._pending.popleft()
+            self._pending_bytes -= len(self._pending.popleft())
+            self._pending.appendleft(kept)
+            self.dropped_records += 1
+
+    def _forget(self, written: int) -> None:
+        while self._pending and written >= len(self._pending[0]):
+            written -= len(self._pending[0])
+            self._pending_bytes -= len(self._pending.popleft())
+        self._written_of_first = written

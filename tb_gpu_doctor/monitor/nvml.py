@@ -1,0 +1,158 @@
+"""NVML as the monitor sees it: what can fail, told apart by what has to happen then."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_LOCK = threading.Lock()
+
+
+class NvmlProblem(Exception):
+    """NVML did not answer.
+
+    Attributes:
+        reason: NVML's own words, or the loader's.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Unsupported(NvmlProblem):
+    """This driver or GPU never gives this value."""
+
+
+class Forbidden(NvmlProblem):
+    """This user never gets this value."""
+
+
+class GpuLost(NvmlProblem):
+    """The GPU has fallen off the bus or must be reset: it gives nothing any more."""
+
+
+class DriverLost(NvmlProblem):
+    """The driver as a whole does not answer: absent, being reloaded, or of another version than the library."""
+
+
+class TryAgain(NvmlProblem):
+    """No value this time."""
+
+
+def _kinds(pynvml: Any) -> dict[int, type[NvmlProblem]]:
+    by_kind: dict[type[NvmlProblem], tuple[str, ...]] = {
+        Unsupported: (
+            "NOT_SUPPORTED",
+            "FUNCTION_NOT_FOUND",
+            "ARGUMENT_VERSION_MISMATCH",
+            "INVALID_ARGUMENT",
+            "DEPRECATED",
+            "NOT_FOUND",
+        ),
+        Forbidden: ("NO_PERMISSION",),
+        GpuLost: ("GPU_IS_LOST", "RESET_REQUIRED", "GPU_NOT_FOUND"),
+        DriverLost: (
+            "UNINITIALIZED",
+            "DRIVER_NOT_LOADED",
+            "LIBRARY_NOT_FOUND",
+            "LIB_RM_VERSION_MISMATCH",
+            "OPERATING_SYSTEM",
+        ),
+    }
+    return {
+        getattr(pynvml, f"NVML_ERROR_{name}"): kind
+        for kind, names in by_kind.items()
+        for name in names
+        if hasattr(pynvml, f"NVML_ERROR_{name}")
+    }
+
+
+class Nvml:
+    """pynvml with this module's exceptions; one a monitor.
+
+    Attributes:
+        module: pynvml, for its constants and functions; call these through `ask`.
+    """
+
+    def __init__(self) -> None:
+        self.module: Any = None
+        self._kind_of: dict[int, type[NvmlProblem]] = {}
+
+    def start(self) -> None:
+        """Load and initialise NVML.
+
+        Raises:
+            DriverLost: there is none, or it does not work.
+        """
+        try:
+            import pynvml
+        except ImportError as error:
+            raise DriverLost(f"{error}; pip install nvidia-ml-py") from None
+        if not hasattr(pynvml, "nvmlDeviceGetHandleByIndex"):
+            raise DriverLost("another package is installed as pynvml; pip install --force-reinstall nvidia-ml-py")
+        self.module = pynvml
+        self._kind_of = _kinds(pynvml)
+        try:
+            # Another library in this process may use NVML too: its counter of users is shared.
+            with _LOCK:
+                pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            raise DriverLost(_words(error)) from None
+        except Exception as error:  # a library that is damaged or of another kind
+            raise DriverLost(f"{type(error).__name__}: {error}") from None
+
+    def stop(self) -> None:
+        """Give NVML back; never fails."""
+        if self.module is not None:
+            try:
+                with _LOCK:
+                    self.module.nvmlShutdown()
+            except Exception:  # whatever is wrong with the driver has been told
+                pass
+
+    def ask(self, call: Callable[..., T], *arguments: Any) -> T:
+        """Call a function of NVML.
+
+        Raises:
+            NvmlProblem: of the kind that says what to do.
+        """
+        try:
+            return call(*arguments)
+        except self.module.NVMLError as error:
+            raise self.problem(getattr(error, "value", -1), _words(error)) from None
+        except AttributeError as error:  # pynvml is older than this function
+            raise Unsupported(str(error)) from None
+
+    def problem(self, code: int, words: str = "") -> NvmlProblem:
+        """The exception for one of NVML's return codes."""
+        return self._kind_of.get(code, TryAgain)(words or f"NVML error {code}")
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """A function of pynvml.
+
+        Raises:
+            Unsupported: this pynvml has none of this name.
+        """
+        found: Callable[..., Any] | None = getattr(self.module, name, None)
+        if found is None:
+            raise Unsupported(f"pynvml has no {name}")
+        return found
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def text_of(value: Any) -> str:
+    """A string of NVML; older versions of pynvml give bytes."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def amd_present() -> bool:
+    """Whether this machine has an AMD GPU for computing, which NVML does not know."""
+    return os.path.exists("/dev/kfd")

@@ -1,0 +1,247 @@
+"""What is asked of NVML, one probe a call: which metrics it gives, how often, and in which unit they come."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tb_gpu_doctor.monitor.devices import Device
+from tb_gpu_doctor.monitor.nvml import Nvml, NvmlProblem, Unsupported
+
+NAN = float("nan")
+_ALL_LINKS = 0xFFFFFFFF
+# The number of the first pid namespace (PROC_PID_INIT_INO of Linux): there NVML's process ids are our own.
+_FIRST_PID_NAMESPACE = "pid:[4026531836]"
+
+Values = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One question to the driver.
+
+    Attributes:
+        metrics: ids of `tb_gpu_doctor.metrics`, in the order of the values.
+        ask: raises `NvmlProblem`; a value may be NaN.
+        every: it is asked at every n-th tick, since it is answered slowly.
+    """
+
+    metrics: tuple[str, ...]
+    ask: Callable[[Nvml, Device], Values]
+    every: int = 1
+
+
+def _utilization(nvml: Nvml, device: Device) -> Values:
+    rates = nvml.ask(nvml.module.nvmlDeviceGetUtilizationRates, device.handle)
+    return float(rates.gpu), float(rates.memory)
+
+
+def _memory(nvml: Nvml, device: Device) -> Values:
+    try:
+        info = nvml.ask(nvml.module.nvmlDeviceGetMemoryInfo, device.handle, nvml.module.nvmlMemory_v2)
+        return float(info.used), float(info.reserved), float(info.free)
+    except Unsupported:
+        # Before driver 510 the driver's own share counts as used.
+        info = nvml.ask(nvml.module.nvmlDeviceGetMemoryInfo, device.handle)
+        return float(info.used), NAN, float(info.free)
+
+
+def _power(nvml: Nvml, device: Device) -> Values:
+    return (nvml.ask(nvml.module.nvmlDeviceGetPowerUsage, device.board) / 1e3,)
+
+
+def _power_limit(nvml: Nvml, device: Device) -> Values:
+    return (nvml.ask(nvml.module.nvmlDeviceGetEnforcedPowerLimit, device.board) / 1e3,)
+
+
+def _temperature(nvml: Nvml, device: Device) -> Values:
+    try:
+        return (float(nvml.ask(nvml.module.nvmlDeviceGetTemperature, device.board, 0)),)
+    except Unsupported:
+        return (float(nvml.ask(nvml.function("nvmlDeviceGetTemperatureV"), device.board, 0)),)
+
+
+def _memory_temperature(nvml: Nvml, device: Device) -> Values:
+    return (_fields(nvml, device, [(nvml.module.NVML_FI_DEV_MEMORY_TEMP, 0)])[0],)
+
+
+def _sm_clock(nvml: Nvml, device: Device) -> Values:
+    return (float(nvml.ask(nvml.module.nvmlDeviceGetClockInfo, device.board, nvml.module.NVML_CLOCK_SM)),)
+
+
+def _memory_clock(nvml: Nvml, device: Device) -> Values:
+    return (float(nvml.ask(nvml.module.nvmlDeviceGetClockInfo, device.board, nvml.module.NVML_CLOCK_MEM)),)
+
+
+def _reasons(nvml: Nvml, device: Device) -> Values:
+    try:
+        return (float(nvml.ask(nvml.function("nvmlDeviceGetCurrentClocksEventReasons"), device.board)),)
+    except Unsupported:
+        # Its name before driver 535.
+        return (float(nvml.ask(nvml.function("nvmlDeviceGetCurrentClocksThrottleReasons"), device.board)),)
+
+
+def _energy(nvml: Nvml, device: Device) -> Values:
+    return (nvml.ask(nvml.function("nvmlDeviceGetTotalEnergyConsumption"), device.board) / 1e3,)
+
+
+def _fan(nvml: Nvml, device: Device) -> Values:
+    return (float(nvml.ask(nvml.module.nvmlDeviceGetFanSpeed, device.board)),)
+
+
+def _replays(nvml: Nvml, device: Device) -> Values:
+    return (float(nvml.ask(nvml.module.nvmlDeviceGetPcieReplayCounter, device.board)),)
+
+
+def _pcie_throughput(nvml: Nvml, device: Device) -> Values:
+    pynvml = nvml.module
+    # In kB/s, measured over 20 ms: that long each call takes.
+    receive = nvml.ask(pynvml.nvmlDeviceGetPcieThroughput, device.board, pynvml.NVML_PCIE_UTIL_RX_BYTES)
+    send = nvml.ask(pynvml.nvmlDeviceGetPcieThroughput, device.board, pynvml.NVML_PCIE_UTIL_TX_BYTES)
+    return receive * 1e3, send * 1e3
+
+
+def _pcie_link(nvml: Nvml, device: Device) -> Values:
+    generation = nvml.ask(nvml.module.nvmlDeviceGetCurrPcieLinkGeneration, device.board)
+    return float(generation), float(nvml.ask(nvml.module.nvmlDeviceGetCurrPcieLinkWidth, device.board))
+
+
+def _nvlink(nvml: Nvml, device: Device) -> Values:
+    pynvml = nvml.module
+    receive, send = _fields(
+        nvml,
+        device,
+        [
+            (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, _ALL_LINKS),
+            (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, _ALL_LINKS),
+        ],
+    )
+    return receive * 1024.0, send * 1024.0
+
+
+def _ecc(nvml: Nvml, device: Device) -> Values:
+    pynvml = nvml.module
+    corrected = nvml.ask(
+        pynvml.nvmlDeviceGetTotalEccErrors,
+        device.board,
+        pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED,
+        pynvml.NVML_VOLATILE_ECC,
+    )
+    uncorrected = nvml.ask(
+        pynvml.nvmlDeviceGetTotalEccErrors,
+        device.board,
+        pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+        pynvml.NVML_VOLATILE_ECC,
+    )
+    return float(corrected), float(uncorrected)
+
+
+def _processes(nvml: Nvml, device: Device) -> Values:
+    """This process's memory, and how many other processes compute on the GPU.
+
+    Inside a container process ids may be another namespace's: then only a list that holds our own id
+    can be counted.
+    """
+    listed = nvml.ask(nvml.module.nvmlDeviceGetComputeRunningProcesses, device.handle)
+    own = [process for process in listed if process.pid == os.getpid()]
+    memory = NAN
+    if own and own[0].usedGpuMemory is not None:
+        memory = float(own[0].usedGpuMemory)
+    others = float(len({process.pid for process in listed} - {os.getpid()}))
+    if not own and listed and not _first_pid_namespace():
+        others = NAN
+    return memory, others
+
+
+def _first_pid_namespace() -> bool:
+    try:
+        return os.readlink("/proc/self/ns/pid") == _FIRST_PID_NAMESPACE
+    except OSError:
+        return True
+
+
+def _fields(nvml: Nvml, device: Device, wanted: list[tuple[int, int]]) -> list[float]:
+    """Field values by (field, scope).
+
+    Raises:
+        NvmlProblem: of the first field that has no value.
+    """
+    found = []
+    for value in nvml.ask(nvml.function("nvmlDeviceGetFieldValues"), device.board, wanted):
+        if value.nvmlReturn != nvml.module.NVML_SUCCESS:
+            raise nvml.problem(value.nvmlReturn)
+        kind, union = value.valueType, value.value
+        number = {0: union.dVal, 1: union.uiVal, 2: union.ulVal, 3: union.ullVal, 4: union.sllVal}.get(kind)
+        if number is None:
+            raise Unsupported(f"a value of type {kind}")
+        found.append(float(number))
+    return found
+
+
+PROBES: tuple[Probe, ...] = (
+    Probe(("utilization_percent", "memory_utilization_percent"), _utilization),
+    Probe(("memory_used_bytes", "memory_reserved_bytes", "memory_free_bytes"), _memory),
+    Probe(("power_watts",), _power),
+    Probe(("power_limit_watts",), _power_limit),
+    Probe(("temperature_celsius",), _temperature),
+    Probe(("memory_temperature_celsius",), _memory_temperature),
+    Probe(("sm_clock_mhz",), _sm_clock),
+    Probe(("memory_clock_mhz",), _memory_clock),
+    Probe(("clock_event_reasons",), _reasons),
+    Probe(("energy_joules",), _energy),
+    Probe(("fan_percent",), _fan),
+    Probe(("pcie_replays",), _replays),
+    Probe(("pcie_receive_bytes_per_s", "pcie_send_bytes_per_s"), _pcie_throughput, 10),
+    Probe(("pcie_generation", "pcie_width"), _pcie_link, 10),
+    Probe(("nvlink_receive_bytes", "nvlink_send_bytes"), _nvlink, 10),
+    Probe(("ecc_corrected", "ecc_uncorrected"), _ecc, 10),
+    Probe(("memory_process_bytes", "other_processes"), _processes, 10),
+)
+
+
+def limits(nvml: Nvml, device: Device) -> dict[str, float]:
+    """Maxima and thresholds of a GPU by name with unit; what the driver does not tell is absent."""
+    pynvml = nvml.module
+    calls: tuple[tuple[str, str, tuple[Any, ...], float], ...] = (
+        ("sm_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", (1,), 1),
+        ("memory_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", (2,), 1),
+        ("shutdown_temperature_celsius", "nvmlDeviceGetTemperatureThreshold", (0,), 1),
+        ("slowdown_temperature_celsius", "nvmlDeviceGetTemperatureThreshold", (1,), 1),
+        ("memory_max_temperature_celsius", "nvmlDeviceGetTemperatureThreshold", (2,), 1),
+        ("gpu_max_temperature_celsius", "nvmlDeviceGetTemperatureThreshold", (3,), 1),
+        ("power_limit_default_watts", "nvmlDeviceGetPowerManagementDefaultLimit", (), 1e-3),
+        ("power_limit_watts", "nvmlDeviceGetEnforcedPowerLimit", (), 1e-3),
+        ("pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration", (), 1),
+        ("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth", (), 1),
+        ("cores", "nvmlDeviceGetNumGpuCores", (), 1),
+        ("persistence_mode", "nvmlDeviceGetPersistenceMode", (), 1),
+        ("numa_node", "nvmlDeviceGetNumaNodeId", (), 1),
+    )
+    found: dict[str, float] = {}
+    for name, function, arguments, scale in calls:
+        try:
+            found[name] = nvml.ask(nvml.function(function), device.board, *arguments) * scale
+        except NvmlProblem:
+            continue
+    with contextlib.suppress(NvmlProblem):
+        found["memory_total_bytes"] = float(nvml.ask(pynvml.nvmlDeviceGetMemoryInfo, device.handle).total)
+    with contextlib.suppress(NvmlProblem):
+        smallest, largest = nvml.ask(pynvml.nvmlDeviceGetPowerManagementLimitConstraints, device.board)
+        found["power_limit_min_watts"], found["power_limit_max_watts"] = smallest / 1e3, largest / 1e3
+    links = _active_links(nvml, device)
+    if links:
+        found["nvlinks"] = float(links)
+    return found
+
+
+def _active_links(nvml: Nvml, device: Device) -> int:
+    active = 0
+    for link in range(getattr(nvml.module, "NVML_NVLINK_MAX_LINKS", 18)):
+        try:
+            active += bool(nvml.ask(nvml.function("nvmlDeviceGetNvLinkState"), device.board, link))
+        except NvmlProblem:
+            break
+    return active

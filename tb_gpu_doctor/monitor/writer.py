@@ -1,0 +1,251 @@
+"""Writes a recording from a thread of its own, so that neither training nor the sampler ever waits for a disk."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tb_gpu_doctor import recording_format as form
+from tb_gpu_doctor.metrics import METRICS
+from tb_gpu_doctor.monitor.event_file import EventFile, is_remote
+from tb_gpu_doctor.monitor.folders import RunFolders
+from tb_gpu_doctor.monitor.folding import Folder, PointClock
+from tb_gpu_doctor.monitor.notes import Notes
+
+FLUSH_S = 3.0
+# An object store takes a whole file at each flush, and counts them.
+REMOTE_FLUSH_S = 30.0
+RETRY_S = 20.0
+# What training may hand over before the writer has taken it: some minutes of a fast loop.
+MOST_QUEUED = 1_000_000
+MOST_TICKS_QUEUED = 20_000
+_TICKS_A_BLOCK = 512
+_STEPS_A_BLOCK = 65_536
+
+Sample = tuple[int, int, NDArray[np.float64]]
+StepRow = tuple[int, int, int, int, int]
+
+
+class RecordingWriter:
+    """Takes what the monitor hands over and writes it every few seconds.
+
+    Args:
+        logdir: a path, or an address that TensorBoard's file layer knows.
+        header: what `tb_gpu_doctor.recording_format` calls the recording; GPUs are added later.
+        notes: takes what cannot be written.
+        step_hook: as for `PointClock`.
+        flush_s: what a killed process loses at most; by default a few seconds.
+    """
+
+    def __init__(
+        self,
+        logdir: str,
+        header: Mapping[str, Any],
+        notes: Notes,
+        step_hook: bool | None = None,
+        flush_s: float | None = None,
+    ) -> None:
+        self.samples: deque[Sample] = deque(maxlen=MOST_TICKS_QUEUED)
+        self.steps: deque[StepRow] = deque(maxlen=MOST_QUEUED)
+        self.spans: deque[tuple[str, int, int, int, str]] = deque(maxlen=MOST_QUEUED)
+        self.facts: deque[tuple[str, Any]] = deque(maxlen=MOST_QUEUED)
+        self.notes: deque[dict[str, Any]] = deque(maxlen=MOST_QUEUED)
+        self._logdir = logdir
+        self._notes = notes
+        self._flush_s = flush_s or (REMOTE_FLUSH_S if is_remote(logdir) else FLUSH_S)
+        self._header = dict(header)
+        self._gpus: list[dict[str, Any]] = []
+        self._header_changed = True
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._folders = RunFolders(logdir)
+        self._process: EventFile | None = None
+        self._files: list[EventFile] = []
+        self._numbers: dict[str, int] = defaultdict(int)
+        self._clock = PointClock(step_hook)
+        self._fold: Folder | None = None
+        self._last_wall_ns = 0
+        self._last_training_step = self._last_number = -1
+        self._training_offset = 0
+        self._failing = False
+        self._not_before = 0.0
+        self._thread = threading.Thread(target=self._run, name="gpu-doctor-writer", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def set_gpus(self, gpus: Sequence[Mapping[str, Any]]) -> None:
+        """Tell which GPUs the samples' rows are; once, and again with equal ``label`` when a fact of one changes."""
+        with self._lock:
+            known = {gpu["label"]: gpu.get("run") for gpu in self._gpus}
+            self._gpus = [{**gpu, "run": known.get(gpu["label"])} for gpu in gpus]
+            self._header_changed = True
+
+    def update_header(self, **values: Any) -> None:
+        """Tell more of the recording."""
+        with self._lock:
+            self._header.update(values)
+            self._header_changed = True
+
+    def stop(self, timeout_s: float) -> bool:
+        """Write what is left and close, waiting at most so long; False where the disk still holds it up."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def flush(self) -> None:
+        """Have the thread write soon."""
+        self._wake.set()
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait(self._flush_s)
+            stopping = self._stopping
+            self._wake.clear()
+            try:
+                self._write(stopping)
+            except Exception as error:  # nothing of the recording may reach training
+                self._failed(error)
+            if stopping:
+                self._close()
+                return
+
+    def _write(self, last: bool) -> None:
+        if self._failing and not last and time.monotonic() < self._not_before:
+            return
+        self._open()
+        self._drain(last)
+        for file in [self._process, *self._files]:
+            if file is not None:
+                file.flush()
+        if self._failing:
+            self._failing = False
+            self._notes.tell("writing_again", logdir=self._logdir)
+
+    def _failed(self, error: Exception) -> None:
+        self._not_before = time.monotonic() + RETRY_S
+        if not self._failing:
+            self._failing = True
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            self._notes.tell("cannot_write", logdir=self._logdir, reason=reason)
+
+    def _open(self) -> None:
+        if self._process is None:
+            folder, run = self._folders.claim("process")
+            self._process = EventFile(folder, form.FILE_SUFFIX)
+            self.update_header(run=run)
+        with self._lock:
+            missing = [gpu for gpu in self._gpus if gpu["run"] is None]
+        for gpu in missing:
+            folder, gpu["run"] = self._folders.claim(gpu["label"])
+            self._files.append(EventFile(folder))
+        if self._fold is None and self._gpus:
+            self._fold = Folder(len(self._gpus), METRICS)
+
+    def _drain(self, last: bool) -> None:
+        # First: what is read later needs to know the GPUs.
+        with self._lock:
+            changed, self._header_changed = self._header_changed, False
+            header = {**self._header, "gpus": [dict(gpu) for gpu in self._gpus]}
+        if changed:
+            self._record(form.TAG_RECORDING, _json(header))
+        self._drain_samples(last)
+        self._drain_steps()
+        spans = _take(self.spans)
+        if spans:
+            self._record(form.TAG_SPANS, _json(spans))
+        for name, values in _take(self.facts):
+            self._record(form.TAG_FACTS + name, _json(values))
+        notes = _take(self.notes)
+        if notes:
+            self._record(form.TAG_NOTES, _json(notes))
+
+    def _drain_samples(self, last: bool) -> None:
+        if self._fold is None:
+            return
+        samples = _take(self.samples)
+        for at in range(0, len(samples), _TICKS_A_BLOCK):
+            block = samples[at : at + _TICKS_A_BLOCK]
+            wall_ns = np.array([sample[0] for sample in block], np.int64)
+            step = np.array([sample[1] for sample in block], np.int64)
+            # As [metrics, GPUs, ticks], which lies like values beside each other and so compresses well.
+            values = np.stack([sample[2] for sample in block]).transpose(2, 1, 0)
+            self._last_wall_ns = int(wall_ns[-1])
+            self._record(form.TAG_SAMPLES, form.encode_samples(wall_ns, step, values))
+        for wall, number, row in samples:
+            self._fold.add(row)
+            due = self._clock.due(wall, number)
+            if due is not None:
+                self._point(due, wall)
+        if last and not self._fold.empty:
+            due = self._clock.last()
+            if due is not None:
+                self._point(due, self._last_wall_ns)
+
+    def _point(self, step: int, wall_ns: int) -> None:
+        assert self._fold is not None
+        for file, row in zip(self._files, self._fold.take().tolist(), strict=True):
+            values = [(metric.tag, value) for metric, value in zip(METRICS, row, strict=True) if value == value]
+            if values:
+                file.scalars(values, step, wall_ns / 1e9)
+
+    def _drain_steps(self) -> None:
+        rows = _take(self.steps)
+        for at in range(0, len(rows), _STEPS_A_BLOCK):
+            table = np.array(rows[at : at + _STEPS_A_BLOCK], np.int64).T
+            self._record(form.TAG_STEPS, form.encode_steps(table))
+        if rows:
+            self._training_point(rows)
+
+    def _training_point(self, rows: list[StepRow]) -> None:
+        """Mean step time and rate of the steps since the last point, in the process's own run."""
+        for row in rows:
+            if row[0] < self._last_number:
+                # As in the GPUs' runs: training began anew, and its points go on counting.
+                self._training_offset = self._last_training_step + 1 - row[0]
+            self._last_number = row[0]
+        number = self._last_number + self._training_offset
+        if number <= self._last_training_step:
+            return
+        self._last_training_step = number
+        end_ns, duration_ns = rows[-1][1], sum(row[2] for row in rows)
+        values = [("training/step_ms", duration_ns / len(rows) / 1e6)]
+        samples = [row[3] for row in rows if row[3] >= 0]
+        if len(samples) == len(rows) and duration_ns > 0:
+            values.append(("training/samples_per_second", sum(samples) / (duration_ns / 1e9)))
+            values.append(("training/global_batch", sum(samples) / len(samples)))
+        assert self._process is not None
+        self._process.scalars(values, self._last_training_step, end_ns / 1e9)
+
+    def _record(self, tag: str, content: bytes) -> None:
+        assert self._process is not None
+        self._process.record(tag, content, self._numbers[tag], (self._last_wall_ns or time.time_ns()) / 1e9)
+        self._numbers[tag] += 1
+
+    def _close(self) -> None:
+        for file in [self._process, *self._files]:
+            if file is not None:
+                try:
+                    file.close()
+                except Exception as error:  # told already, or told now; there is nobody left to handle it
+                    self._failed(error)
+
+
+def _take(queue: deque[Any]) -> list[Any]:
+    """Everything that is queued now; others may go on appending meanwhile."""
+    return [queue.popleft() for _ in range(len(queue))]
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, default=str, separators=(",", ":")).encode("utf-8", "replace")

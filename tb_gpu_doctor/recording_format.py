@@ -1,0 +1,159 @@
+"""How a monitor's recording lies in an event file: what the writer and the reader must agree on.
+
+A recording is the event file of one process, ``<logdir>/gpu_doctor/<host>/process*/``. Beside scalars it
+holds records under the plugin's own name, each a string tensor, so that TensorBoard passes them by:
+
+- ``gpu_doctor/recording``: JSON, once at the start and again when something of it changes (the last one counts),
+- ``gpu_doctor/samples``: blocks of samples (`encode_samples`), all GPUs of the process side by side,
+- ``gpu_doctor/steps``: blocks of training steps (`encode_steps`),
+- ``gpu_doctor/spans``: JSON lists of ``[kind, start_ns, end_ns, step, note]``,
+- ``gpu_doctor/notes``: JSON lists of ``{"key", "params", "sentence"}``,
+- ``gpu_doctor/facts/<name>``: JSON.
+
+Blocks are little-endian and compressed with zlib, whose checksum tells a damaged one.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+FORMAT_VERSION = 1
+PLUGIN_NAME = "gpu_doctor"
+FOLDER = "gpu_doctor"
+# The end of a recording's file name: a logdir's recordings are found without opening a file.
+FILE_SUFFIX = ".gpu_doctor"
+
+TAG_RECORDING = "gpu_doctor/recording"
+TAG_SAMPLES = "gpu_doctor/samples"
+TAG_STEPS = "gpu_doctor/steps"
+TAG_SPANS = "gpu_doctor/spans"
+TAG_NOTES = "gpu_doctor/notes"
+TAG_FACTS = "gpu_doctor/facts/"
+
+# Magic, ticks, GPUs, columns of 32 and of 64 bits.
+_SAMPLES = struct.Struct("<4sIHHH")
+_SAMPLES_MAGIC = b"GDs1"
+_STEPS = struct.Struct("<4sI")
+_STEPS_MAGIC = b"GDt1"
+# Larger blocks are not written; a file that claims one is damaged.
+MAX_TICKS = 100_000
+MAX_GPUS = 1_024
+MAX_COLUMNS = 256
+MAX_STEPS = 1_000_000
+MAX_BLOCK_BYTES = 64 << 20
+
+
+class DamagedBlock(ValueError):
+    """A block that the writer cannot have written."""
+
+
+@dataclass(frozen=True)
+class SampleBlock:
+    """Some ticks of all GPUs.
+
+    Attributes:
+        wall_ns: int64[ticks].
+        step: int64[ticks], -1 where unknown.
+        columns: index of the recording's list of metrics -> [GPUs, ticks], NaN where there is no value.
+            Metrics without any value are absent.
+    """
+
+    wall_ns: NDArray[np.int64]
+    step: NDArray[np.int64]
+    gpus: int
+    columns: dict[int, NDArray[Any]]
+
+
+def encode_samples(wall_ns: NDArray[np.int64], step: NDArray[np.int64], values: NDArray[np.float64]) -> bytes:
+    """Pack ticks; ``values`` is float64[metrics, GPUs, ticks]. Loses nothing: 32 bits only where they are exact."""
+    import numpy as np
+
+    present = ~np.isnan(values).all(axis=(1, 2))
+    # A value beyond float32 becomes infinite there, and hence unequal: it keeps its 64 bits.
+    with np.errstate(over="ignore", invalid="ignore"):
+        short = values.astype("<f4")
+        exact = ((short == values) | np.isnan(values)).all(axis=(1, 2))
+    ids32, ids64 = np.flatnonzero(present & exact), np.flatnonzero(present & ~exact)
+    body = b"".join(
+        (
+            wall_ns.astype("<i8").tobytes(),
+            step.astype("<i8").tobytes(),
+            ids32.astype("<u2").tobytes(),
+            ids64.astype("<u2").tobytes(),
+            short[ids32].tobytes(),
+            values[ids64].astype("<f8").tobytes(),
+        )
+    )
+    head = _SAMPLES.pack(_SAMPLES_MAGIC, values.shape[2], values.shape[1], len(ids32), len(ids64))
+    return head + zlib.compress(body, 1)
+
+
+def decode_samples(block: bytes) -> SampleBlock:
+    """Unpack a block.
+
+    Raises:
+        DamagedBlock: it is none, or not whole.
+    """
+    import numpy as np
+
+    if len(block) < _SAMPLES.size:
+        raise DamagedBlock("shorter than its head")
+    magic, ticks, gpus, n32, n64 = _SAMPLES.unpack_from(block)
+    if magic != _SAMPLES_MAGIC or ticks > MAX_TICKS or gpus > MAX_GPUS or max(n32, n64) > MAX_COLUMNS:
+        raise DamagedBlock("not a block of samples")
+    body = _inflate(block[_SAMPLES.size :], 16 * ticks + 2 * (n32 + n64) + gpus * ticks * (4 * n32 + 8 * n64))
+    wall_ns = np.frombuffer(body, "<i8", ticks)
+    step = np.frombuffer(body, "<i8", ticks, 8 * ticks)
+    ids = np.frombuffer(body, "<u2", n32 + n64, 16 * ticks)
+    at = 16 * ticks + 2 * (n32 + n64)
+    values32 = np.frombuffer(body, "<f4", n32 * gpus * ticks, at).reshape(n32, gpus, ticks)
+    values64 = np.frombuffer(body, "<f8", n64 * gpus * ticks, at + values32.nbytes).reshape(n64, gpus, ticks)
+    columns: dict[int, NDArray[Any]] = dict(zip(ids[:n32].tolist(), values32, strict=True))
+    columns.update(zip(ids[n32:].tolist(), values64, strict=True))
+    return SampleBlock(wall_ns, step, gpus, columns)
+
+
+def encode_steps(rows: NDArray[np.int64]) -> bytes:
+    """Pack training steps: int64[5, steps], number, end_ns, duration_ns, samples, profiled."""
+    import numpy as np
+
+    # Differences of neighbours are small numbers, which compress well.
+    deltas = np.diff(rows, axis=1, prepend=np.int64(0))
+    return _STEPS.pack(_STEPS_MAGIC, rows.shape[1]) + zlib.compress(deltas.astype("<i8").tobytes(), 1)
+
+
+def decode_steps(block: bytes) -> NDArray[np.int64]:
+    """Unpack training steps.
+
+    Raises:
+        DamagedBlock: it is no such block, or not whole.
+    """
+    import numpy as np
+
+    if len(block) < _STEPS.size:
+        raise DamagedBlock("shorter than its head")
+    magic, count = _STEPS.unpack_from(block)
+    if magic != _STEPS_MAGIC or count > MAX_STEPS:
+        raise DamagedBlock("not a block of steps")
+    deltas = np.frombuffer(_inflate(block[_STEPS.size :], 40 * count), "<i8").reshape(5, count)
+    return np.cumsum(deltas, axis=1, dtype=np.int64)
+
+
+def _inflate(packed: bytes, size: int) -> bytes:
+    if size > MAX_BLOCK_BYTES:
+        raise DamagedBlock(f"a block of {size} bytes")
+    inflater = zlib.decompressobj()
+    try:
+        body = inflater.decompress(packed, size + 1)
+    except zlib.error as error:
+        raise DamagedBlock(str(error)) from None
+    if len(body) != size or not inflater.eof:
+        raise DamagedBlock("not as long as its head says")
+    return body
