@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,3 +30,15 @@ def tell(recorder: Recorder, key: str, **params: Any) -> None:
     from tb_gpu_doctor.texts import text
 
     recorder.note(text(f"monitor.{key}", spoken(), **params))
+
+
+@lru_cache(maxsize=100)
+def _complain_once(sentence: str) -> None:
+    logging.getLogger("tb_gpu_doctor").warning("GPU Doctor: %s", sentence)
+
+
+def complain(key: str, **params: Any) -> None:
+    """Log the text ``monitor.<key>`` once, where there is no recorder yet."""
+    from tb_gpu_doctor.texts import text
+
+    _complain_once(text(f"monitor.{key}", spoken(), **params))

@@ -41,7 +41,7 @@ class StepHooks:
 
     def __init__(self, recorder: Recorder, capture: Capture | None = None, framework: str | None = None) -> None:
         self._recorder = recorder
-        self._capture = capture
+        self.capture = capture
         self.frameworks = Frameworks(framework)
         self._pid = os.getpid()
         self._number = -1
@@ -77,8 +77,8 @@ class StepHooks:
         if os.getpid() != self._pid:
             return
         self._close_marks()
-        if self._capture is not None:
-            self._capture.close()
+        if self.capture is not None:
+            self.capture.close()
         self._hand_on_collections()
 
     # --- steps ---------------------------------------------------------------------------------
@@ -124,9 +124,9 @@ class StepHooks:
             return
         self._close_marks()
         number = int(number)
-        if self._capture is not None and self._capture.wants(number, count):
+        if self.capture is not None and self.capture.wants(number, count):
             # Starting and ending a profile may take seconds; they are no part of a step.
-            self._outside_step(self._capture.before_step, number, count)
+            self._outside_step(self.capture.before_step, number, count)
         self._number = number
         self._begin = time.monotonic_ns()
         if self._border is None:
@@ -143,7 +143,7 @@ class StepHooks:
         since = self._begin if self._border is None else self._border
         count = max(int(count), 1)
         duration = max(now - since - self._paused_ns, 0) // count
-        capture = self._capture
+        capture = self.capture
         profiled = recorded or (capture is not None and capture.running)
         self._begin, self._border, self._paused_ns = None, now, 0
         self._number += count - 1
@@ -180,21 +180,24 @@ class StepHooks:
     def begin_span(self) -> int:
         """A span begins; the result goes to `end_span`."""
         self._open_spans += 1
-        if self._capture is not None:
-            self._capture.paused = True
+        if self.capture is not None:
+            self.capture.paused = True
         return time.monotonic_ns()
 
     def end_span(self, kind: SpanKind, begin: int, note: str = "") -> None:
         """A span ended."""
+        self._guard("span", self._end_span, kind, begin, note)
+
+    def _end_span(self, kind: SpanKind, begin: int, note: str) -> None:
         self._open_spans = max(self._open_spans - 1, 0)
         if self._open_spans:
             return
-        if self._capture is not None:
-            self._capture.paused = False
+        if self.capture is not None:
+            self.capture.paused = False
         took = time.monotonic_ns() - begin
         self._paused_ns += took
         end_ns = time.time_ns()
-        self._guard("span", self._recorder.span, kind, end_ns - took, end_ns, max(self._number, 0), note)
+        self._recorder.span(kind, end_ns - took, end_ns, max(self._number, 0), note)
 
     def _collected(self, phase: str, info: dict[str, int]) -> None:
         """From `gc`: on any thread, at any moment, in forked children too."""

@@ -1,0 +1,260 @@
+"""`GpuDoctorCallback`: what Keras's ``fit`` does, step by step, for the recording.
+
+    model.fit(dataset, callbacks=[GpuDoctorCallback("logs", profile_steps=(50, 60))])
+
+It marks every step for profilers, times it, notes validation and saving, samples the GPUs through its
+`GpuMonitor` and takes profiles. No failure of it reaches training.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+from tb_gpu_doctor.monitor.capture import CaptureOptions
+from tb_gpu_doctor.monitor.keras_batches import Batches, find_batches
+
+if TYPE_CHECKING:
+    from tb_gpu_doctor.monitor.monitor import GpuMonitor
+    from tb_gpu_doctor.monitor.steps import StepHooks
+
+    _Callback: Any = object
+else:
+    _Callback = keras.callbacks.Callback
+
+# Methods of a model with which callbacks save it. ModelCheckpoint, BackupAndRestore and most own ones use them.
+_SAVING = ("save", "save_weights", "export")
+
+
+class GpuDoctorCallback(_Callback):  # type: ignore[misc]
+    """Records a Keras training for GPU Doctor.
+
+    Steps are numbered through the whole training: from the optimizer's own count where training goes
+    on from a checkpoint, else from ``initial_epoch``. With ``steps_per_execution`` above 1 an execution is
+    recorded as one entry under its last step's number, with the mean time of its steps.
+
+    Args:
+        logdir: TensorBoard's logdir; a `GpuMonitor` is then started and stopped with the training.
+        monitor: use this one instead, which the caller starts and stops.
+        batch_size: global batch, where it cannot be found out.
+        interval_s: between two samples of the GPUs.
+        gpus: which GPUs to sample (`GpuMonitor`).
+        capture: when to take profiles.
+        **options: those of `CaptureOptions`, in place of ``capture``: ``profile_steps=(50, 60)``.
+
+    Raises:
+        ValueError: options that make no sense.
+    """
+
+    def __init__(
+        self,
+        logdir: Any = None,
+        *,
+        monitor: GpuMonitor | None = None,
+        batch_size: int | None = None,
+        interval_s: float = 1.0,
+        gpus: Any = "visible",
+        capture: CaptureOptions | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        if (logdir is None) == (monitor is None):
+            raise ValueError("GpuDoctorCallback needs a logdir or a monitor, and not both")
+        if monitor is not None and (capture is not None or options):
+            raise ValueError("with monitor=... profiles are asked for at the monitor: GpuMonitor(logdir, capture=...)")
+        if capture is not None and options:
+            raise ValueError("give capture=... or its options, not both")
+        self.monitor = monitor
+        self._owned = monitor is None
+        self._arguments = {"logdir": logdir, "interval_s": interval_s, "gpus": gpus}
+        self._capture = capture or CaptureOptions(**options)
+        self._batch_size = batch_size
+        self._batches = Batches(batch_size, None)
+        self._begun = 0  # steps before this epoch, in the whole training
+        self._base: int | None = None
+        self._first = 0  # number of the step that runs
+        self._done = 0  # steps of this fit
+        self._in_step = False
+        self._validation: int | None = None
+        self._watched: Any = None
+
+    # --- training ------------------------------------------------------------------------------
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Start the monitor, and find out what a step is."""
+        self._safely(self._begin_training)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """What lies between two epochs is no step."""
+        self._safely(self._begin_epoch, epoch)
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """A step begins, or an execution of several."""
+        self._safely(self._begin_step, batch)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """It ended."""
+        self._safely(self._end_step, batch)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """A step that found no more data was none."""
+        self._safely(self._abandon)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Stop what this callback started."""
+        self._safely(self._end_training)
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        """Validation begins."""
+        self._safely(self._begin_validation)
+
+    def on_test_end(self, logs: Any = None) -> None:
+        """Validation ended."""
+        self._safely(self._end_validation)
+
+    def _begin_training(self) -> None:
+        self._abandon()
+        self._unwatch()  # a training before this one ended by an exception
+        self._validation = None
+        self._base = None
+        backend = keras.config.backend()
+        if self.monitor is None:
+            from tb_gpu_doctor.monitor.monitor import GpuMonitor
+
+            framework = backend if backend in ("tensorflow", "jax", "torch") else None
+            self.monitor = GpuMonitor(**self._arguments, capture=self._capture, framework=framework)
+        if self._owned:
+            self.monitor.start()
+        if self._batch_size is None:
+            self._batches = find_batches(self._replicas())
+        self._watch()
+
+    def _end_training(self) -> None:
+        self._abandon()
+        self._unwatch()
+        if self._owned and self.monitor is not None:
+            monitor, self.monitor = self.monitor, None
+            monitor.stop()
+
+    def _begin_epoch(self, epoch: int) -> None:
+        if self._base is None:
+            # Not before: BackupAndRestore loads the weights, and the counts, when training begins.
+            self._base = self._steps_before(epoch)
+            self._done = 0
+        self._hooks.interrupt()
+
+    def _begin_step(self, batch: int) -> None:
+        if self._base is None:
+            self._begin_epoch(0)
+        self._abandon()
+        self._first = batch
+        self._in_step = True
+        per_execution = getattr(self._model, "steps_per_execution", 1) or 1
+        self._hooks.begin((self._base or 0) + self._done, int(per_execution))
+
+    def _end_step(self, batch: int) -> None:
+        if not self._in_step:
+            return
+        self._in_step = False
+        steps = (self.params or {}).get("steps")
+        # With several steps in one execution the last one of an epoch may be cut short; Keras does not say so.
+        last = min(batch, steps - 1) if steps else batch
+        count = max(last - self._first + 1, 1)
+        self._done += count
+        self._hooks.end(count, self._samples(last, count, steps))
+
+    def _samples(self, last: int, count: int, steps: int | None) -> int | None:
+        full, partial = self._batches.full, self._batches.last
+        if full is None or self._batch_size is not None or not steps or last < steps - 1:
+            return full  # of an epoch of unknown length only the last step, which nobody can tell, may be smaller
+        return None if partial is None else (full * (count - 1) + partial) // count
+
+    def _abandon(self) -> None:
+        if self._in_step:
+            self._in_step = False
+            self._hooks.abandon()
+
+    def _begin_validation(self) -> None:
+        self._abandon()
+        if self.monitor is not None and self._validation is None:
+            self._validation = self._hooks.begin_span()
+
+    def _end_validation(self) -> None:
+        if self._validation is not None:
+            begin, self._validation = self._validation, None
+            self._hooks.end_span("validation", begin)
+
+    # --- what Keras does not tell --------------------------------------------------------------
+
+    def _steps_before(self, epoch: int) -> int:
+        """Steps of this training before its first epoch here."""
+        # `_model`: on JAX the property would copy all weights back.
+        optimizer = getattr(self._model, "optimizer", None)
+        count = getattr(optimizer, "_iterations", None)
+        if count is None:
+            count = getattr(optimizer, "iterations", None)
+        if count is not None:
+            done = int(keras.ops.convert_to_numpy(count))
+            if done > 0:
+                return done
+        steps = (self.params or {}).get("steps")
+        return int(epoch) * int(steps) if steps else 0
+
+    def _replicas(self) -> int:
+        strategy = getattr(self._model, "distribute_strategy", None)
+        return int(getattr(strategy, "num_replicas_in_sync", 1) or 1)
+
+    def _watch(self) -> None:
+        """See the model being saved, whoever saves it: through its own methods, on this model only."""
+        model = self._model
+        if model is None:
+            return
+        self._watched = model
+        for name in _SAVING:
+            method = getattr(model, name, None)
+            # The instance's dictionary and not setattr: Keras tracks what is set as a part of the model.
+            if callable(method) and name not in model.__dict__:
+                model.__dict__[name] = self._noting(method, name)
+
+    def _unwatch(self) -> None:
+        model, self._watched = self._watched, None
+        if model is not None:
+            for name in _SAVING:
+                if getattr(model.__dict__.get(name), "_gpu_doctor", None) is self:
+                    del model.__dict__[name]
+
+    def _noting(self, method: Callable[..., Any], name: str) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            hooks = getattr(self.monitor, "hooks", None)
+            if hooks is None:
+                return method(*args, **kwargs)
+            with hooks.span("checkpoint", name):
+                return method(*args, **kwargs)
+
+        noted._gpu_doctor = self  # type: ignore[attr-defined]
+        return noted
+
+    # --- safety --------------------------------------------------------------------------------
+
+    @property
+    def _hooks(self) -> StepHooks:
+        assert self.monitor is not None
+        return self.monitor.hooks
+
+    def _safely(self, work: Callable[..., None], *arguments: Any) -> None:
+        """Do it; training never learns of a failure, the log does, once."""
+        if self.monitor is None and work != self._begin_training:
+            return
+        try:
+            work(*arguments)
+        except Exception as error:
+            try:
+                from tb_gpu_doctor.monitor.language import complain
+
+                complain("hook_failed", part=work.__name__.strip("_"), reason=f"{type(error).__name__}: {error}")
+            except Exception:
+                return
