@@ -103,6 +103,10 @@ export interface Lane {
   name: string;
   hosts_file: string;
   intervals: number;
+  /** What the timeline adds to the times of the lane's own file. */
+  offset_ps?: number;
+  /** How wrong that can be; null: unknown, and the lane is on its own clock. */
+  offset_error_ps?: number | null;
 }
 
 export interface Step {
@@ -118,6 +122,7 @@ export interface TimelineMeta {
   window: { start_ps: number; end_ps: number } | null;
   profile_start_ms: number;
   categories: string[];
+  clock?: { reference: string | null; common: boolean };
   lanes: Lane[];
   steps: Step[];
 }

@@ -26,9 +26,15 @@ export const CAUSES = [
 ] as const;
 export const CATEGORIES: readonly string[] = [...WORK, ...CAUSES];
 
+/** Parts of `communication`: waiting for the last GPU is hatched, as waiting is. */
+export const COMMUNICATION_PARTS = ["communication_wait", "communication_moving", "communication_unsplit"] as const;
+
 const LIGHT: Record<string, Paint> = {
   compute: { color: "#0072b2", texture: "solid" },
   communication: { color: "#e69f00", texture: "solid" },
+  communication_wait: { color: "#b86e00", texture: "backward" },
+  communication_moving: { color: "#e69f00", texture: "solid" },
+  communication_unsplit: { color: "#c9a24a", texture: "solid" },
   transfer: { color: "#009e73", texture: "solid" },
   input: { color: "#d55e00", texture: "forward" },
   launch: { color: "#a8509a", texture: "forward" },
@@ -45,6 +51,9 @@ const LIGHT: Record<string, Paint> = {
 const DARK: Record<string, Paint> = {
   compute: { color: "#3f9bd8", texture: "solid" },
   communication: { color: "#f0b23a", texture: "solid" },
+  communication_wait: { color: "#ffc861", texture: "backward" },
+  communication_moving: { color: "#f0b23a", texture: "solid" },
+  communication_unsplit: { color: "#b8924a", texture: "solid" },
   transfer: { color: "#2cbd92", texture: "solid" },
   input: { color: "#ff8a3d", texture: "forward" },
   launch: { color: "#d98cc9", texture: "forward" },

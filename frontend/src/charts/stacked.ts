@@ -1,4 +1,5 @@
-import { makeAxis } from "./axis";
+import { formatNumber } from "../format";
+import { makeAxis, niceStep } from "./axis";
 import { categoryFill, fitText } from "./canvas";
 import type { Mark, Scene } from "./Plot";
 
@@ -6,7 +7,8 @@ import type { Mark, Scene } from "./Plot";
 
 export interface StackPart {
   category: string;
-  ms: number;
+  /** Milliseconds, or a count. */
+  value: number;
 }
 
 export interface StackColumn {
@@ -26,31 +28,47 @@ const LEFT = 64;
 const BOTTOM = 22;
 const TOP = 14;
 
+/** What the heights are. */
+export type StackUnit = "ms" | "count";
+
+function ticksOf(full: number, unit: StackUnit, wanted: number): { at: number; label: string }[] {
+  if (unit === "ms") return makeAxis(0, full, wanted).ticks;
+  const step = Math.max(1, niceStep(full, wanted));
+  return Array.from({ length: Math.floor(full / step) + 1 }, (_, i) => ({
+    at: i * step,
+    label: formatNumber(i * step),
+  }));
+}
+
 /** The largest sum, so that several charts can share a scale. */
 export const tallestColumn = (columns: readonly StackColumn[]): number =>
   columns.reduce(
     (most, { parts }) =>
       Math.max(
         most,
-        parts.reduce((sum, part) => sum + part.ms, 0),
+        parts.reduce((sum, part) => sum + part.value, 0),
       ),
     0,
   );
 
-export function drawStack(scene: Scene, columns: readonly StackColumn[], most: number): StackMark[] {
+export function drawStack(
+  scene: Scene,
+  columns: readonly StackColumn[],
+  most: number,
+  unit: StackUnit = "ms",
+): StackMark[] {
   const { context, width, height, theme } = scene;
   const top = TOP;
   const bottom = height - BOTTOM;
   const plot = width - LEFT;
   const full = most > 0 ? most * 1.02 : 1;
-  const toY = (ms: number) => bottom - (ms / full) * (bottom - top);
+  const toY = (value: number) => bottom - (value / full) * (bottom - top);
   context.textAlign = "end";
   context.lineWidth = 1;
   context.strokeStyle = theme.line;
   context.fillStyle = theme.muted;
-  const axis = makeAxis(0, full, Math.max(2, (bottom - top) / 36));
   context.beginPath();
-  for (const tick of axis.ticks) {
+  for (const tick of ticksOf(full, unit, Math.max(2, (bottom - top) / 36))) {
     const y = Math.round(toY(tick.at)) + 0.5;
     context.moveTo(LEFT - 4, y);
     context.lineTo(width, y);
@@ -67,7 +85,7 @@ export function drawStack(scene: Scene, columns: readonly StackColumn[], most: n
     let sum = 0;
     for (const part of column.parts) {
       const from = toY(sum);
-      sum += part.ms;
+      sum += part.value;
       const to = toY(sum);
       context.fillStyle = categoryFill(context, part.category, theme);
       context.fillRect(x, to, thick, from - to);

@@ -18,6 +18,7 @@ export class Resource<T> {
   readonly remote = new Remote<T>();
   private loaded = "";
   private profile = "";
+  private running: Promise<void> = Promise.resolve();
 
   /**
    * @param speaks whether the answer holds sentences, so that another language needs another answer.
@@ -42,7 +43,14 @@ export class Resource<T> {
     const same = name === this.profile;
     this.loaded = key;
     this.profile = name;
-    void this.remote.load((options) => this.fetcher(profile, lang.peek(), options), same);
+    this.running = this.remote.load((options) => this.fetcher(profile, lang.peek(), options), same);
+  }
+
+  /** What there is, once it is there; null when it does not come. */
+  async get(): Promise<T | null> {
+    this.want();
+    await this.running;
+    return this.remote.peek().data;
   }
 
   /** Stops waiting for the server. */

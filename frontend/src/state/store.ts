@@ -91,8 +91,8 @@ export const selectedInfo = computed<SessionInfo | null>(
 /** Counts up whenever something asks to see a place of the timeline, so that it takes the focus each time. */
 export const timelineCalls = signal(0);
 
-/** Opens the timeline around a stretch and marks it. */
-export function showEvidence(range: Highlight): void {
+/** Opens the timeline around a stretch and marks it. Its times are the timeline's. */
+export function showOnTimeline(range: Highlight): void {
   const length = Math.max(range.endMs - range.startMs, 1e-6);
   batch(() => {
     highlight.value = range;
@@ -101,6 +101,19 @@ export function showEvidence(range: Highlight): void {
     view.value = "timeline";
     timelineCalls.value += 1;
   });
+}
+
+/** How far the timeline's clock is ahead of a host's own. */
+export function offsetMs(data: TimelineMeta | null, host: string): number {
+  const lane = data?.lanes.find((each) => each.host === host) ?? null;
+  return (lane?.offset_ps ?? 0) / 1e9;
+}
+
+/** The same for a stretch on a host's own clock, as findings have them. */
+export async function showEvidence(range: Highlight): Promise<void> {
+  view.value = "timeline";
+  const shift = offsetMs(await metaResource.get(), range.host);
+  showOnTimeline({ ...range, startMs: range.startMs + shift, endMs: range.endMs + shift });
 }
 
 export function selectProfile(profile: ProfileId): void {

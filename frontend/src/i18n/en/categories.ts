@@ -33,4 +33,13 @@ export const categories = {
   category_hint_kernel_gap:
     "The GPU's own pause of a microsecond or two before a kernel that was already queued. Thousands of them are a case for fusing kernels.",
   category_hint_no_evidence: "Nothing ran, and nothing in the profile shows why.",
+  category_communication_wait: "Waiting in collectives",
+  category_communication_moving: "Moving data in collectives",
+  category_communication_unsplit: "Communication, not split",
+  category_hint_communication_wait:
+    "The GPU was inside a collective and waited for the last GPU to enter it, with no computation beside it.",
+  category_hint_communication_moving:
+    "All GPUs were inside the collective and data moved, with no computation beside it.",
+  category_hint_communication_unsplit:
+    "Communication that no computation hides, where waiting and moving data cannot be told apart: the collective could not be matched over the GPUs.",
 } as const;

@@ -51,4 +51,7 @@ export const common = {
   table_rows_one: "{n} row",
   table_rows_other: "{n} rows",
   table_none: "Nothing matches.",
+  loading_steps: "Loading the steps",
+  loading_gaps: "Loading the gaps",
+  loading_collectives: "Loading the collectives",
 } as const;

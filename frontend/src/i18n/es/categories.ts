@@ -37,4 +37,13 @@ export const categories: Texts<typeof en> = {
   category_hint_kernel_gap:
     "La pausa propia de la GPU, de uno o dos microsegundos, antes de un kernel que ya estaba en cola. Si son miles, conviene fundir kernels.",
   category_hint_no_evidence: "Nada se ejecutaba, y nada en el perfil muestra por qué.",
+  category_communication_wait: "Espera en colectivas",
+  category_communication_moving: "Datos en movimiento en colectivas",
+  category_communication_unsplit: "Comunicación sin desglosar",
+  category_hint_communication_wait:
+    "La GPU estaba dentro de una colectiva esperando a que entrara la última GPU, sin ningún cálculo al mismo tiempo.",
+  category_hint_communication_moving:
+    "Todas las GPU estaban dentro de la colectiva y los datos se movían, sin ningún cálculo al mismo tiempo.",
+  category_hint_communication_unsplit:
+    "Comunicación que ningún cálculo oculta y en la que no se distingue la espera del movimiento de datos: la colectiva no se pudo emparejar entre las GPU.",
 };

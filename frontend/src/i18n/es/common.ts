@@ -54,4 +54,7 @@ export const common: Texts<typeof en> = {
   table_rows_one: "{n} fila",
   table_rows_other: "{n} filas",
   table_none: "Nada coincide.",
+  loading_steps: "Cargando los pasos",
+  loading_gaps: "Cargando los huecos",
+  loading_collectives: "Cargando las colectivas",
 };

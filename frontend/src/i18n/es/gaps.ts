@@ -1,4 +1,36 @@
 import type { Texts } from "..";
 import type { gaps as en } from "../en/gaps";
 
-export const gaps: Texts<typeof en> = {};
+export const gaps: Texts<typeof en> = {
+  gaps_lead: "Tramos en los que una GPU no hace nada, por duración y por causa, y la historia de cada uno.",
+  gaps_one: "{n} hueco",
+  gaps_other: "{n} huecos",
+  gaps_sentence: "{count}, {total} en el conjunto de las GPU.",
+  gaps_most: "La mayor parte: {cause}, {share}.",
+  gaps_none: "Las GPU nunca estuvieron inactivas.",
+  gaps_histogram_time: "Tiempo inactivo según la duración de los huecos",
+  gaps_histogram_count: "Número de huecos según su duración",
+  gaps_by: "Mostrar",
+  gaps_by_time: "tiempo",
+  gaps_by_count: "número",
+  gaps_bin_last: "desde {from}",
+  gaps_story: "La historia de un hueco",
+  gaps_ranked: "Los huecos más largos",
+  gaps_cause: "Causa",
+  gaps_every_cause: "Todas",
+  gaps_length: "Duración",
+  gaps_charged: "De ello",
+  gaps_before: "Tras el kernel",
+  gaps_after: "Termina con",
+  gaps_search: "Buscar kernels y eventos del host",
+  gaps_longest: "los {n} más largos de {total}",
+  gaps_unknown: "no consta",
+  gaps_lasting: "({length})",
+  gaps_story_before: "1. La GPU terminó",
+  gaps_story_host: "2. El host",
+  gaps_story_host_unnamed: "No destaca ningún evento del host.",
+  gaps_story_host_in_time: "El host no llegó tarde: el trabajo ya estaba lanzado.",
+  gaps_story_device: "3. Ya lanzado, el trabajo esperó a",
+  gaps_story_device_at_once: "Nada: empezó en cuanto se lanzó, {length} después de comenzar el hueco.",
+  gaps_story_after: "4. La GPU siguió con",
+};

@@ -1,10 +1,27 @@
+import { collectivesResource } from "../../api/collectives";
+import { stepsResource } from "../../api/steps";
 import { t } from "../../i18n";
-import { Section } from "../../ui/Section";
+import { Answer, Section } from "../../ui/Section";
+import type { ViewProps } from "../registry";
+import { Blame } from "./Blame";
+import { Collectives } from "./Collectives";
+import { Heat } from "./Heat";
 
-export function GpusView() {
+/** How the GPUs compare: who keeps whom waiting, and what their communication costs. */
+export function GpusView({ result }: ViewProps) {
   return (
-    <Section id="gpus" title={t("view_gpus")}>
-      <p />
-    </Section>
+    <>
+      <Section id="imbalance" title={t("gpus_imbalance")} lead={t("gpus_imbalance_lead")}>
+        <Blame result={result} />
+        <Answer resource={stepsResource} label={t("loading_steps")}>
+          {(answer) => <Heat answer={answer} result={result} />}
+        </Answer>
+      </Section>
+      <Section id="collectives" title={t("gpus_collectives")} lead={t("gpus_collectives_lead")}>
+        <Answer resource={collectivesResource} label={t("loading_collectives")}>
+          {(answer) => <Collectives answer={answer} />}
+        </Answer>
+      </Section>
+    </>
   );
 }

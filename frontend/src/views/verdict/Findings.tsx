@@ -33,7 +33,7 @@ function EvidenceItem({ evidence, hosts, total }: { evidence: EvidenceGroup; hos
             type="button"
             class="action"
             title={t("show_in_timeline")}
-            onClick={() => showEvidence({ host, gpus, startMs, endMs })}
+            onClick={() => void showEvidence({ host, gpus, startMs, endMs })}
           >
             {formatRange(startMs, endMs)}
           </button>
