@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.api import diagnose as diagnose
+    from tb_gpu_doctor.monitor.batch import find_batch_size as find_batch_size
+    from tb_gpu_doctor.monitor.callback import GpuDoctorCallback as GpuDoctorCallback
+    from tb_gpu_doctor.monitor.capture import CaptureOptions as CaptureOptions
     from tb_gpu_doctor.monitor.monitor import GpuMonitor as GpuMonitor
 
 __version__ = "0.1.0"
-__all__ = ["GpuMonitor", "__version__", "diagnose"]
+__all__ = ["CaptureOptions", "GpuDoctorCallback", "GpuMonitor", "__version__", "diagnose", "find_batch_size"]
 
 
 def __getattr__(name: str) -> Any:
@@ -32,4 +35,16 @@ def __getattr__(name: str) -> Any:
         from tb_gpu_doctor.monitor.monitor import GpuMonitor
 
         return GpuMonitor
+    if name == "GpuDoctorCallback":  # imports Keras
+        from tb_gpu_doctor.monitor.callback import GpuDoctorCallback
+
+        return GpuDoctorCallback
+    if name == "CaptureOptions":
+        from tb_gpu_doctor.monitor.capture import CaptureOptions
+
+        return CaptureOptions
+    if name == "find_batch_size":
+        from tb_gpu_doctor.monitor.batch import find_batch_size
+
+        return find_batch_size
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,12 @@ class GpuSource:
         self._ask_cuda()
         self._add_allocator(values, allocator, limits)
         return values
+
+    def by_gpu(self, values: NDArray[np.float64]) -> Iterator[tuple[int, dict[str, float]]]:
+        """A tick GPU by GPU: the framework's number, NVML's where that is unknown, and values by metric id."""
+        for row, facts in enumerate(self._facts):
+            number = facts["framework_id"] if facts["framework_id"] is not None else facts["nvml_index"]
+            yield number, {metric: float(values[row, column]) for metric, column in COLUMN.items()}
 
     def close(self) -> None:
         """Give NVML back."""

@@ -6,14 +6,18 @@ a thread of its own, and none of the questions synchronises with the GPU's work.
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
+from tb_gpu_doctor.monitor.capture import Capture, CaptureOptions
 from tb_gpu_doctor.monitor.session import Session
+from tb_gpu_doctor.monitor.steps import StepHooks
 
 
 class GpuMonitor:
@@ -22,11 +26,10 @@ class GpuMonitor:
         with GpuMonitor("logs"):
             train()
 
-        monitor = GpuMonitor("logs").start()
-        for step, batch in enumerate(batches):
-            train_step(batch)
-            monitor.step(step)
-        monitor.stop()
+        with GpuMonitor("logs", capture=CaptureOptions(profile_steps=(50, 60))) as monitor:
+            for step, batch in enumerate(batches):
+                with monitor.train_step(step, batch_size=256):
+                    train_step(batch)
 
     TensorBoard's Scalars tab shows one run a GPU, ``gpu_doctor/<host>/gpu<NVML index>``; the GPU Doctor tab
     shows all samples. Whatever goes wrong is one line in the log of ``tb_gpu_doctor``, and training goes on.
@@ -38,6 +41,9 @@ class GpuMonitor:
         gpus: ``"visible"`` to CUDA in this process, ``"all"`` of the machine, or a list of NVML indices or UUIDs.
         step_hook: True where `step` will be called: then no point is written before the first step.
             By default points count samples until the first step.
+        capture: when to take profiles, at the borders of `train_step`; by default none.
+        framework: ``tensorflow``, ``jax`` or ``torch``, whose profiler and memory are meant; by default the
+            one that training has loaded.
     """
 
     def __init__(
@@ -47,8 +53,12 @@ class GpuMonitor:
         gpus: str | Sequence[int | str] = "visible",
         *,
         step_hook: bool | None = None,
+        capture: CaptureOptions | None = None,
+        framework: str | None = None,
     ) -> None:
         self._arguments = (os.fspath(logdir), interval_s, gpus, step_hook)
+        self._capture_options, self._framework = capture, framework
+        self._hooks: StepHooks | None = None
         self._session: Session | None = None
         self._finalizer: weakref.finalize[..., Any] | None = None
         self._last_step_ns: int | None = None
@@ -58,9 +68,17 @@ class GpuMonitor:
         if self._current() is None:
             self._last_step_ns = None
             self._session = Session(*self._arguments)
+            self._hooks = StepHooks(self, framework=self._framework)
+            options = self._capture_options
+            if options is not None and not options.idle:
+                self._hooks.capture = Capture(weakref.proxy(self), self._arguments[0], options, self._hooks.frameworks)
+                self._session.watch = self._hooks.capture.observe
             self._session.start()
+            self._hooks.start()
             # A monitor that nobody holds any more (a notebook cell run again) ends; so does one at exit.
             self._finalizer = weakref.finalize(self, self._session.stop)
+            # Registered later, so called earlier: a profile that runs at exit is written first.
+            atexit.register(_stop_hooks, weakref.ref(self))
         return self
 
     def stop(self, timeout_s: float = 10.0) -> None:
@@ -71,6 +89,8 @@ class GpuMonitor:
         """
         session = self._current()
         if session is not None:
+            if self._hooks is not None:
+                self._hooks.close()
             session.stop(timeout_s)
         if self._finalizer is not None:
             self._finalizer.detach()
@@ -88,6 +108,32 @@ class GpuMonitor:
     def recording(self) -> bool:
         """Whether it records, in this process."""
         return self._current() is not None
+
+    @property
+    def hooks(self) -> StepHooks:
+        """Steps and spans of this process; they do nothing that is recorded while the monitor does not record."""
+        if self._hooks is None:
+            self._hooks = StepHooks(self, framework=self._framework)
+        return self._hooks
+
+    def train_step(self, step: int | None = None, batch_size: int | None = None) -> AbstractContextManager[None]:
+        """One step of an own training loop: timed, marked for profilers, profiled where that is due.
+
+        Args:
+            step: its number; by default one more than the last one.
+            batch_size: samples of all replicas together.
+
+        The step counts from the end of the one before it, so that waiting for a batch is a part of it.
+        """
+        return self.hooks.train_step(step, batch_size)
+
+    def checkpoint(self, note: str = "") -> AbstractContextManager[None]:
+        """Around saving, so that it is no part of a step."""
+        return self.hooks.span("checkpoint", note)
+
+    def validation(self, note: str = "") -> AbstractContextManager[None]:
+        """Around evaluating, so that it is no part of a step."""
+        return self.hooks.span("validation", note)
 
     def step(
         self,
@@ -149,3 +195,16 @@ class GpuMonitor:
         """The session of this process: a forked child has none."""
         session = self._session
         return session if session is not None and session.process_id == os.getpid() else None
+
+    def tell(self, key: str, **params: Any) -> None:
+        """Like `note`, the sentence being ``monitor.<key>`` of the catalogues: it can be shown in any language."""
+        session = self._current()
+        if session is not None:
+            session.tell(key, **params)
+
+
+def _stop_hooks(monitor: weakref.ref[GpuMonitor]) -> None:
+    """At exit: end what a training that ended by an exception left open."""
+    found = monitor()
+    if found is not None and found.recording:
+        found.hooks.close()

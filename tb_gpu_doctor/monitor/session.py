@@ -7,7 +7,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tb_gpu_doctor.monitor.clock import WallClock
@@ -46,6 +46,8 @@ class Session:
         self._interval_s = self._sane_interval(interval_s)
         self._clock = WallClock(lambda seconds: self._notes.tell("clock_jumped", seconds=f"{seconds:.0f}"))
         self._logdir, self._step_hook = logdir, step_hook
+        # Is shown each sample of each GPU: the framework's (else NVML's) number, values by metric id.
+        self.watch: Callable[[int, Mapping[str, float]], None] | None = None
         self._thread = threading.Thread(target=self._run, name="gpu-doctor-sampler", daemon=True)
 
     def start(self) -> None:
@@ -127,6 +129,10 @@ class Session:
         """See `GpuMonitor.note`."""
         self._notes.sentence(str(sentence))
 
+    def tell(self, key: str, **params: Any) -> None:
+        """See `GpuMonitor.tell`."""
+        self._notes.tell(key, **params)
+
     def flush(self) -> None:
         """See `GpuMonitor.flush`."""
         if self._writer is not None:
@@ -163,6 +169,9 @@ class Session:
             values = source.sample(self._interval_s * BUDGET, self._allocator, self._allocator_limits)
             if values is not None:
                 self._writer.samples.append((self._clock.now_ns(), self._step, values))
+                if self.watch is not None:
+                    for gpu, row in source.by_gpu(values):
+                        self.watch(gpu, row)
             next_tick += self._interval_s
             now = time.monotonic()
             if next_tick < now:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -52,10 +53,9 @@ class StepHooks:
         self._open_spans = 0
         self._allocator_asked: int | None = None
         self._broken: set[str] = set()
-        # A collection can begin inside any allocation, also while the recorder holds its lock: so it is
-        # only put down here, and handed on at the next step's end.
-        self._collections: deque[tuple[int, int, int]] = deque(maxlen=1024)
-        self._collection_begin: int | None = None
+        self._collections = _Collections()
+        # A monitor that nobody holds any more must not be held by `gc.callbacks`.
+        self._unwatch = weakref.finalize(self, self._collections.unwatch)
 
     @property
     def step(self) -> int:
@@ -64,16 +64,14 @@ class StepHooks:
 
     def start(self) -> None:
         """Watch garbage collections; `close` ends it."""
-        if self._collected not in gc.callbacks:
-            gc.callbacks.append(self._collected)
+        self._collections.watch()
 
     def close(self) -> None:
         """End what is open: marks, a running profile, watching collections. May be called twice."""
         self._guard("close", self._close)
 
     def _close(self) -> None:
-        if self._collected in gc.callbacks:
-            gc.callbacks.remove(self._collected)
+        self._collections.unwatch()
         if os.getpid() != self._pid:
             return
         self._close_marks()
@@ -150,7 +148,7 @@ class StepHooks:
         self._recorder.step(self._number, end_ns, duration, None if samples is None else int(samples), profiled)
         if capture is not None and capture.after_step(self._number, duration, profiled):
             self._outside_step(capture.finish)
-        if self._collections:
+        if self._collections.found:
             self._hand_on_collections()
         if self._allocator_asked is None or now - self._allocator_asked >= ALLOCATOR_EVERY_NS:
             self._allocator_asked = now
@@ -199,19 +197,10 @@ class StepHooks:
         end_ns = time.time_ns()
         self._recorder.span(kind, end_ns - took, end_ns, max(self._number, 0), note)
 
-    def _collected(self, phase: str, info: dict[str, int]) -> None:
-        """From `gc`: on any thread, at any moment, in forked children too."""
-        if phase == "start":
-            self._collection_begin = time.monotonic_ns()
-        elif self._collection_begin is not None:
-            took = time.monotonic_ns() - self._collection_begin
-            self._collection_begin = None
-            if took >= MIN_COLLECTION_NS:
-                self._collections.append((time.time_ns(), took, info.get("generation", -1)))
-
     def _hand_on_collections(self) -> None:
-        while self._collections:
-            end_ns, took, generation = self._collections.popleft()
+        found = self._collections.found
+        while found:
+            end_ns, took, generation = found.popleft()
             note = f"generation {generation}"
             self._recorder.span("garbage_collection", end_ns - took, end_ns, max(self._number, 0), note)
 
@@ -240,3 +229,33 @@ class StepHooks:
             tell(self._recorder, "hook_failed", part=part, reason=f"{type(error).__name__}: {error}")
         except Exception:
             return
+
+
+class _Collections:
+    """Long garbage collections, put down where they happen.
+
+    One can begin inside any allocation, also while a recorder holds its lock; on any thread; in forked
+    children too. So nothing is done here but to remember, and `StepHooks` hands it on at a step's end.
+    """
+
+    def __init__(self) -> None:
+        self.found: deque[tuple[int, int, int]] = deque(maxlen=1024)
+        self._begin: int | None = None
+
+    def watch(self) -> None:
+        if self.seen not in gc.callbacks:
+            gc.callbacks.append(self.seen)
+
+    def unwatch(self) -> None:
+        if self.seen in gc.callbacks:
+            gc.callbacks.remove(self.seen)
+
+    def seen(self, phase: str, info: dict[str, int]) -> None:
+        """What `gc` calls."""
+        if phase == "start":
+            self._begin = time.monotonic_ns()
+        elif self._begin is not None:
+            took = time.monotonic_ns() - self._begin
+            self._begin = None
+            if took >= MIN_COLLECTION_NS:
+                self.found.append((time.time_ns(), took, info.get("generation", -1)))

@@ -71,7 +71,7 @@ def test_collections_are_spans(recorder: MemoryRecorder) -> None:
     hooks.start()
     hooks.start()
     try:
-        assert gc.callbacks.count(hooks._collected) == 1
+        assert gc.callbacks.count(hooks._collections.seen) == 1
         cycles: list[Any] = []
         for _ in range(200_000):
             cycle: list[Any] = []
@@ -85,7 +85,17 @@ def test_collections_are_spans(recorder: MemoryRecorder) -> None:
         assert all(end - start >= steps_module.MIN_COLLECTION_NS for _, start, end, *_ in collections)
     finally:
         hooks.close()
-    assert hooks._collected not in gc.callbacks
+    assert hooks._collections.seen not in gc.callbacks
+
+
+def test_hooks_that_nobody_holds_watch_no_more(recorder: MemoryRecorder) -> None:
+    before = len(gc.callbacks)
+    hooks = StepHooks(recorder)
+    hooks.start()
+    assert len(gc.callbacks) == before + 1
+    del hooks
+    gc.collect()
+    assert len(gc.callbacks) == before
 
 
 def test_a_collection_in_the_middle_of_recording_cannot_block() -> None:
@@ -109,9 +119,9 @@ def test_a_collection_in_the_middle_of_recording_cannot_block() -> None:
     hooks = StepHooks(recorder)
     hooks.start()
     try:
-        hooks._collected("start", {})
+        hooks._collections.seen("start", {})
         time.sleep(0.002)
-        hooks._collected("stop", {"generation": 1})
+        hooks._collections.seen("stop", {"generation": 1})
         with hooks.train_step():
             pass
     finally:
