@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tb_gpu_doctor.monitor.clock import WallClock
-from tb_gpu_doctor.monitor.folders import host_name
 from tb_gpu_doctor.monitor.notes import LOG, Notes
 
 SHORTEST_INTERVAL_S = 0.05
@@ -55,6 +54,7 @@ class Session:
         try:
             # Here: numpy and TensorBoard's messages are not for those who only import the package.
             from tb_gpu_doctor.metrics import METRICS
+            from tb_gpu_doctor.monitor.folders import host_name
             from tb_gpu_doctor.monitor.writer import RecordingWriter
             from tb_gpu_doctor.recording_format import FORMAT_VERSION
 

@@ -62,6 +62,7 @@ class RecordingWriter:
         self._flush_s = flush_s or (REMOTE_FLUSH_S if is_remote(logdir) else FLUSH_S)
         self._header = dict(header)
         self._gpus: list[dict[str, Any]] = []
+        self._runs: dict[str, str] = {}
         self._header_changed = True
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -86,8 +87,7 @@ class RecordingWriter:
     def set_gpus(self, gpus: Sequence[Mapping[str, Any]]) -> None:
         """Tell which GPUs the samples' rows are; once, and again with equal ``label`` when a fact of one changes."""
         with self._lock:
-            known = {gpu["label"]: gpu.get("run") for gpu in self._gpus}
-            self._gpus = [{**gpu, "run": known.get(gpu["label"])} for gpu in gpus]
+            self._gpus = [{**gpu, "limits": dict(gpu["limits"])} for gpu in gpus]
             self._header_changed = True
 
     def update_header(self, **values: Any) -> None:
@@ -146,18 +146,20 @@ class RecordingWriter:
             self._process = EventFile(folder, form.FILE_SUFFIX)
             self.update_header(run=run)
         with self._lock:
-            missing = [gpu for gpu in self._gpus if gpu["run"] is None]
-        for gpu in missing:
-            folder, gpu["run"] = self._folders.claim(gpu["label"])
-            self._files.append(EventFile(folder))
-        if self._fold is None and self._gpus:
-            self._fold = Folder(len(self._gpus), METRICS)
+            labels = [gpu["label"] for gpu in self._gpus]
+        for label in labels:
+            if label not in self._runs:
+                folder, self._runs[label] = self._folders.claim(label)
+                self._files.append(EventFile(folder))
+                self.update_header()
+        if self._fold is None and labels:
+            self._fold = Folder(len(labels), METRICS)
 
     def _drain(self, last: bool) -> None:
         # First: what is read later needs to know the GPUs.
         with self._lock:
             changed, self._header_changed = self._header_changed, False
-            header = {**self._header, "gpus": [dict(gpu) for gpu in self._gpus]}
+            header = {**self._header, "gpus": [{**gpu, "run": self._runs.get(gpu["label"])} for gpu in self._gpus]}
         if changed:
             self._record(form.TAG_RECORDING, _json(header))
         self._drain_samples(last)

@@ -115,6 +115,8 @@ class Recording:
         environment: the environment report, as `gpu-doctor env --json` gives it; empty where none was written.
         notes: sentences that the monitor left about what it could not record.
         simulated: whether the driver behind it was a stand-in; demos say so.
+        memory_growth: whether the framework takes memory as it needs it; None where unknown.
+        facts: what else was written once, by name, such as ``driver`` (versions, topology).
     """
 
     run: str
@@ -127,6 +129,7 @@ class Recording:
     notes: tuple[str, ...]
     simulated: bool = False
     memory_growth: bool | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
