@@ -13,8 +13,10 @@ import io
 import mmap
 import os
 import pickle
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+import numpy as np
 
 from tb_gpu_doctor.traces.columns import DeviceEvents, HostEvents
 
@@ -96,3 +98,27 @@ class Reader:
             os.ftruncate(self._scratch, size)  # a hole: it takes no room
         # Earlier mappings live as long as the arrays in them.
         self._mapped = memoryview(mmap.mmap(self._scratch, size, access=mmap.ACCESS_READ))
+
+
+T = TypeVar("T")
+
+
+def with_own_arrays(value: T, *names: str) -> T:
+    """A dataclass with its mapped arrays copied into memory, so that it does not keep the scratch file.
+
+    Args:
+        value: the dataclass.
+        names: of the fields to copy; by default all that hold an array.
+    """
+    arrays = {name: getattr(value, name) for name in names or [spec.name for spec in fields(value)]}  # type: ignore[arg-type]
+    return replace(
+        value,  # type: ignore[type-var]
+        **{name: array.copy() for name, array in arrays.items() if isinstance(array, np.ndarray) and _is_mapped(array)},
+    )
+
+
+def _is_mapped(array: np.ndarray) -> bool:
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base, (memoryview, mmap.mmap))

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tb_gpu_doctor.parallel.transport import with_own_arrays
 from tb_gpu_doctor.plugin.collectives_view import collectives_answer
 from tb_gpu_doctor.plugin.gaps_view import GapsView
 from tb_gpu_doctor.plugin.responses import to_json
@@ -17,10 +18,11 @@ from tb_gpu_doctor.traces.columns import PS_PER_MS, PS_PER_US
 from tb_gpu_doctor.traces.errors import TraceError
 
 if TYPE_CHECKING:
-    from tb_gpu_doctor.analysis.results import KernelRow
+    from tb_gpu_doctor.analysis.results import KernelRow, TraceAnalysis
     from tb_gpu_doctor.api import SessionResult
     from tb_gpu_doctor.diagnosis.model import Phrase
     from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
+    from tb_gpu_doctor.traces.columns import Trace
     from tb_gpu_doctor.traces.sessions import Session
 
 MAX_KERNEL_ROWS = 5_000
@@ -67,7 +69,7 @@ class SessionView:
         files = [by_path.get(os.path.abspath(trace.path), trace.host) for trace in result.traces]
         labels = result.diagnosis.hosts
         hosts = list(labels) if len(labels) == len(files) else [trace.host for trace in result.traces]
-        self.timeline = Timeline(result.traces, result.analyses, hosts, files, result.job.clocks)
+        self.timeline = Timeline(*_in_memory(result), hosts, files, result.job.clocks)
         self.meta_json = to_json(self.timeline.meta())
         self.kernels_json = to_json(_kernels(result, hosts))
         self.gaps = GapsView(self.timeline)
@@ -91,6 +93,19 @@ class SessionView:
             if lang not in self._diagnosis_json:
                 self._diagnosis_json[lang] = to_json(self._diagnosis.to_dict(lang))
             return self._diagnosis_json[lang]
+
+
+def _in_memory(result: SessionResult) -> tuple[list[Trace], list[TraceAnalysis]]:
+    """Traces and analyses whose columns that the timeline keeps do not rest on a file (`parallel.transport`)."""
+    traces = [
+        dataclasses.replace(trace, device_events=with_own_arrays(trace.device_events, "start", "duration", "stream"))
+        for trace in result.traces
+    ]
+    analyses = [
+        dataclasses.replace(analysis, gaps=with_own_arrays(analysis.gaps), steps=with_own_arrays(analysis.steps))
+        for analysis in result.analyses
+    ]
+    return traces, analyses
 
 
 def _kernels(result: SessionResult, hosts: list[str]) -> dict[str, Any]:
