@@ -63,11 +63,11 @@ def _analyse(trace: Trace, report: Callable[[float], None], side: ThreadPoolExec
             gaps=no_gaps(),
             summaries=(),
             lateness=None,
-            kernels=kernel_table(trace, None),
+            kernels=kernel_table(trace, None, steps),
             launches=(),
             pipelines=find_pipelines(trace, recorded_span(trace), causes),
         )
-    tabulating = side.submit(kernel_table, trace, window)
+    tabulating = side.submit(kernel_table, trace, window, steps)
     gaps = find_gaps(trace, window, launch, causes, acting.result())
     report(0.7)
     busy_of = merging.result()

@@ -1,4 +1,4 @@
-"""The kernel table: every kernel of every GPU with its times, launch facts and occupancy."""
+"""The kernel table: every kernel of every GPU with its times, launch facts, occupancy and use of tensor cores."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tb_gpu_doctor.analysis.filling import gpu_fills, step_fill
+from tb_gpu_doctor.analysis.fusion import KernelEvents, find_fusion
 from tb_gpu_doctor.analysis.kernel_details import UNKNOWN, KernelDetails, parse_kernel_details
-from tb_gpu_doctor.analysis.kernel_families import COMMUNICATION, is_persistent, kernel_family
-from tb_gpu_doctor.analysis.occupancy import sm_share, theoretical_occupancy, waves
-from tb_gpu_doctor.analysis.results import KernelRow, KernelTable, Window
-from tb_gpu_doctor.traces.columns import CopyKind, Device, EventClass, Int64, StringTable, Trace
+from tb_gpu_doctor.analysis.kernel_families import COMMUNICATION, is_fusible, is_persistent, kernel_family
+from tb_gpu_doctor.analysis.kernel_results import KernelRow, KernelTable, OpTimes, StepFill, Sums
+from tb_gpu_doctor.analysis.occupancy import filled_slots, sm_share, tail, theoretical_occupancy, waves
+from tb_gpu_doctor.analysis.results import Steps, Window
+from tb_gpu_doctor.analysis.roofline import bound_of
+from tb_gpu_doctor.analysis.tensor_cores import has_tensor_cores, tensor_use
+from tb_gpu_doctor.traces.columns import CopyKind, Device, EventClass, Int64, SparseStat, StringTable, Trace
 
 # Tables of flags up to this many bytes are quicker than sorting a million keys.
 _DENSE_KEYS = 1 << 24
@@ -19,6 +24,8 @@ _DENSE_KEYS = 1 << 24
 _NAME_CHARS = 8_000_000
 # What XLA writes where TensorFlow writes the op: it names no op, the HLO op does.
 _NO_OP = (b"XlaModule:",)
+# Recorded and computed occupancy may be this far apart, in percent: profiles round to whole ones.
+_ROUNDING_PCT = 1.0
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,28 @@ class _Groups:
         return len(self.device)
 
 
-def kernel_table(trace: Trace, window: Window | None) -> KernelTable:
+@dataclass(frozen=True)
+class _Totals:
+    """Sums over groups of events; one entry a group."""
+
+    calls: Int64
+    total: Sums
+    shortest: Int64
+    longest: Int64
+    in_window: Sums
+
+    def joined(self, first: Int64) -> _Totals:
+        """The sums over stretches of groups that begin at ``first``."""
+        return _Totals(
+            np.add.reduceat(self.calls, first),
+            np.add.reduceat(self.total, first),
+            np.minimum.reduceat(self.shortest, first),
+            np.maximum.reduceat(self.longest, first),
+            np.add.reduceat(self.in_window, first),
+        )
+
+
+def kernel_table(trace: Trace, window: Window | None, steps: Steps | None = None) -> KernelTable:
     """Group the kernels of a trace by (device, name, launch details).
 
     Copies (also those between GPUs) and memsets are no kernels. All columns but
@@ -43,6 +71,7 @@ def kernel_table(trace: Trace, window: Window | None) -> KernelTable:
     Args:
         trace: the decoded file.
         window: bounds of ``in_window_ps``; None counts everything.
+        steps: for how kernels fill the GPU in each step; fusion candidates end where a step ends.
 
     Returns:
         Rows sorted by total time, longest first (then device, name). ``share`` is the
@@ -52,30 +81,32 @@ def kernel_table(trace: Trace, window: Window | None) -> KernelTable:
     is_kernel = (events.klass == EventClass.COMPUTE) | (events.klass == EventClass.COMMUNICATION)
     is_kernel &= events.copy_kind == CopyKind.NONE
     rows = slice(None) if is_kernel.all() else np.flatnonzero(is_kernel)
-    start, duration = events.start[rows], events.duration[rows]
-    op = events.op[rows]
     groups = _group(trace.strings, events.device[rows], events.name[rows], events.details[rows])
     code, count = groups.code, len(groups)
+    if not count:
+        none = len(trace.devices)
+        return KernelTable((), (None,) * none, (0.0,) * none, gpu_fills((), trace.devices), fusion_ps=(0,) * none)
+    start, duration, stream = events.start[rows], events.duration[rows], events.stream[rows]
 
-    calls = np.bincount(code, minlength=count)
-    total = _exact_sums(code, duration, count)
-    shortest = np.full(count, np.iinfo(np.int64).max)
-    np.minimum.at(shortest, code, duration)
-    longest = np.zeros(count, dtype=np.int64)
-    np.maximum.at(longest, code, duration)
-    if window is None:
-        in_window = total
-    else:
-        clipped = np.minimum(start + duration, window.end) - np.maximum(start, window.start)
-        in_window = _exact_sums(code, np.maximum(clipped, 0), count)
+    # The finest groups: each of ours by op. Everything else is summed up from them.
+    op = _op_of(trace.strings, events.op[rows], events.hlo_op[rows])
+    op_code, ops = _factor(op)
+    atom, atoms = _factor(code * len(ops) + op_code)
+    atom_row, atom_op = atoms // len(ops), ops[atoms % len(ops)]
+    parts = _sum_up(atom, len(atoms), start, duration, window)
+    first = np.searchsorted(atom_row, np.arange(count))
+    sums = parts.joined(first)
+
     communication = events.klass[rows] == EventClass.COMMUNICATION
-    communicates = 2 * np.bincount(code[communication], minlength=count) > calls
-    recorded = np.full(count, np.nan, dtype=np.float32)
-    np.fmax.at(recorded, code, events.occupancy_pct[rows])
-    ops = _most_frequent(trace.strings, code, op, events.hlo_op[rows], count)
-
+    communicates = 2 * np.bincount(code[communication], minlength=count) > sums.calls
+    recorded = _largest(code, events.occupancy_pct[rows], count)
+    main_op = _most_frequent(atom_row, atom_op, parts.calls, count)
+    achieved, flops, accessed = (
+        _stat_of(trace.device_stats.get(name), rows, len(events), code, sums.calls, how)
+        for name, how in (("achieved_occupancy_pct", "max"), ("flops", "sum"), ("bytes_accessed", "sum"))
+    )
     per_device = [0] * len(trace.devices)
-    for device, time in zip(groups.device.tolist(), total, strict=True):
+    for device, time in zip(groups.device.tolist(), sums.total.tolist(), strict=True):
         per_device[device] += time
 
     # rows share the text of their name, which may be long and come with a million launch details
@@ -87,23 +118,44 @@ def kernel_table(trace: Trace, window: Window | None) -> KernelTable:
             names[name],
             names[name][:seen],
             parse_kernel_details(trace.strings.raw(details)) if details >= 0 else UNKNOWN,
-            calls=int(calls[g]),
-            total=total[g],
-            shortest=int(shortest[g]),
-            longest=int(longest[g]),
-            in_window=in_window[g],
+            calls=int(sums.calls[g]),
+            total=int(sums.total[g]),
+            shortest=int(sums.shortest[g]),
+            longest=int(sums.longest[g]),
+            in_window=int(sums.in_window[g]),
             device_total=per_device[device],
             communicates=bool(communicates[g]),
             recorded_pct=float(recorded[g]),
-            op=trace.strings[ops[g]],
+            achieved_pct=achieved.get(g),
+            flops=flops.get(g),
+            accessed=accessed.get(g),
+            op=trace.strings[int(main_op[g])],
         )
         for g, (device, name, details) in enumerate(
             zip(groups.device.tolist(), groups.name.tolist(), groups.details.tolist(), strict=True)
         )
     ]
-    table.sort(key=lambda row: (-row.total_ps, row.device, row.name))
-    occupancy, coverage = _weighted_occupancy(table, len(trace.devices))
-    return KernelTable(tuple(table), occupancy, coverage)
+    order = sorted(range(count), key=lambda g: (-table[g].total_ps, table[g].device, table[g].name))
+    place = np.empty(count, dtype=np.int64)
+    place[order] = np.arange(count)
+    fusible = np.array([is_fusible(names[n][:seen], table[g].op) for g, n in enumerate(groups.name.tolist())], np.bool_)
+    step = None if steps is None or not len(steps.event_step) else steps.event_step[rows]
+    fusion, fusion_ps = find_fusion(
+        KernelEvents(events.device[rows], stream, start, duration, step, code, op), fusible, len(trace.devices), place
+    )
+    table = [table[g] for g in order]
+    fills = gpu_fills(table, trace.devices)
+    by_row = np.argsort(place[atom_row], kind="stable")
+    return KernelTable(
+        rows=tuple(table),
+        occupancy=tuple(fill.occupancy for fill in fills),
+        occupancy_coverage=tuple(fill.occupancy_coverage for fill in fills),
+        fills=fills,
+        steps=None if step is None or steps is None else _by_step(table, place, code, duration, step, steps, trace),
+        ops=OpTimes(place[atom_row][by_row], atom_op[by_row], parts.calls[by_row], parts.total[by_row]),
+        fusion=fusion,
+        fusion_ps=fusion_ps,
+    )
 
 
 def _row(
@@ -120,6 +172,9 @@ def _row(
     device_total: int,
     communicates: bool,
     recorded_pct: float,
+    achieved_pct: int | None,
+    flops: int | None,
+    accessed: int | None,
     op: str,
 ) -> KernelRow:
     blocks, sms = details.blocks, device.sm_count or None
@@ -128,7 +183,20 @@ def _row(
         computed = theoretical_occupancy(
             device.compute_capability, details.registers, details.shared_bytes, details.block_threads
         )
-    occupancy = computed.value if computed is not None else _recorded(recorded_pct, details.occ_pct)
+    recorded = _recorded(recorded_pct, details.occ_pct)
+    occupancy = computed.value if computed is not None else recorded
+    family = COMMUNICATION if communicates else kernel_family(telling, op)
+    active = computed.active_blocks if computed is not None else None
+    differs = computed is not None and recorded is not None and abs(computed.value - recorded) * 100 > _ROUNDING_PCT
+    achieved = None
+    if blocks and sms and active and computed is not None:
+        achieved = computed.value * filled_slots(blocks, sms, active)
+        if achieved_pct is not None and details.block_threads:
+            # Kineto counts threads, not warps, and no last wave
+            resident = min(active, blocks / sms) * details.block_threads
+            kineto = resident / (computed.warps * 32)
+            differs |= abs(kineto * 100 - achieved_pct) > _ROUNDING_PCT
+    tensor = tensor_use(telling, family) if has_tensor_cores(device) else None
     return KernelRow(
         device=device.index,
         name=name,
@@ -144,13 +212,81 @@ def _row(
         block=details.block,
         occupancy=occupancy,
         limiter=None if computed is None else computed.limiter,
-        waves=waves(blocks, sms, computed.active_blocks) if blocks and sms and computed is not None else None,
+        waves=waves(blocks, sms, active) if blocks and sms and active else None,
         sm_share=sm_share(blocks, sms) if blocks and sms else None,
-        family=COMMUNICATION if communicates else kernel_family(telling, op),
+        family=family,
         persistent=is_persistent(telling),
         op=op,
         in_window_ps=in_window,
+        recorded_occupancy=recorded,
+        recorded_achieved=None if achieved_pct is None else achieved_pct / 100.0,
+        occupancy_differs=differs,
+        achieved_occupancy=achieved,
+        wave_blocks=sms * active if sms and active else None,
+        tail=tail(blocks, sms, active) if blocks and sms and active else None,
+        tensor_cores=None if tensor is None else tensor.state,
+        data_type=None if tensor is None else tensor.data_type,
+        flops=flops,
+        bytes_accessed=accessed,
+        bound=bound_of(device, total, flops, accessed),
     )
+
+
+def _by_step(
+    table: list[KernelRow],
+    place: Int64,
+    code: Int64,
+    duration: Int64,
+    step: NDArray[np.int32],
+    steps: Steps,
+    trace: Trace,
+) -> StepFill:
+    """Kernel time by step and row, then what it says per step and GPU."""
+    inside = slice(None) if len(step) and int(step.min()) >= 0 else np.flatnonzero(step >= 0)
+    width = len(table)
+    cell, cells = _factor(step[inside].astype(np.int64) * width + place[code[inside]])
+    times = np.asarray(_exact_sums(cell, duration[inside], len(cells)), dtype=np.float64)
+    return step_fill(table, cells // width, cells % width, times, len(steps.number), len(trace.devices))
+
+
+def _sum_up(code: Int64, count: int, start: Int64, duration: Int64, window: Window | None) -> _Totals:
+    """Calls and times of each group; past int64 the sums are Python integers."""
+    shortest = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(shortest, code, duration)
+    longest = np.zeros(count, dtype=np.int64)
+    np.maximum.at(longest, code, duration)
+    total = in_window = _exact_sums(code, duration, count)
+    if window is not None and (int(start.min()) < window.start or int((start + duration).max()) > window.end):
+        clipped = np.minimum(start + duration, window.end) - np.maximum(start, window.start)
+        in_window = _exact_sums(code, np.maximum(clipped, 0), count)
+    return _Totals(np.bincount(code, minlength=count), total, shortest, longest, in_window)
+
+
+def _largest(code: Int64, values: NDArray[np.float32], count: int) -> NDArray[np.float32]:
+    """The largest value of each group, NaN without any."""
+    found = np.full(count, np.nan, dtype=np.float32)
+    np.fmax.at(found, code, values)
+    return found
+
+
+def _stat_of(
+    stat: SparseStat | None, rows: slice | Int64, events: int, code: Int64, calls: Int64, how: str
+) -> dict[int, int]:
+    """A stat by group: its largest value, or its sum where every call of the group carries it."""
+    if stat is None or not len(stat.rows):
+        return {}
+    values = np.full(events, -1, dtype=np.int64)
+    values[stat.rows] = stat.values
+    picked = values[rows]
+    has = np.flatnonzero(picked >= 0)
+    group, picked = code[has], picked[has]
+    if how == "max":
+        best = np.full(len(calls), -1, dtype=np.int64)
+        np.maximum.at(best, group, picked)
+        return {g: int(best[g]) for g in np.flatnonzero(best >= 0).tolist()}
+    complete = np.bincount(group, minlength=len(calls)) == calls
+    sums = _exact_sums(group, picked, len(calls))
+    return {g: int(sums[g]) for g in np.flatnonzero(complete).tolist()}
 
 
 def _recorded(column_pct: float, details_pct: float | None) -> float | None:
@@ -158,24 +294,6 @@ def _recorded(column_pct: float, details_pct: float | None) -> float | None:
     if 0.0 < column_pct <= 100.0:
         return column_pct / 100.0
     return None if details_pct is None else details_pct / 100.0
-
-
-def _weighted_occupancy(rows: list[KernelRow], devices: int) -> tuple[tuple[float | None, ...], tuple[float, ...]]:
-    """Per device: occupancy weighted by time, and the share of kernel time where it is known.
-
-    Kernels that communicate are left out: they spin on a few SMs by design.
-    """
-    weighted, known, everything = [0.0] * devices, [0] * devices, [0] * devices
-    for row in rows:
-        if row.family == COMMUNICATION:
-            continue
-        everything[row.device] += row.total_ps
-        if row.occupancy is not None:
-            known[row.device] += row.total_ps
-            weighted[row.device] += row.occupancy * row.total_ps
-    occupancy = tuple(w / k if k else None for w, k in zip(weighted, known, strict=True))
-    coverage = tuple(k / e if e else 0.0 for k, e in zip(known, everything, strict=True))
-    return occupancy, coverage
 
 
 def _group(
@@ -223,35 +341,28 @@ def _factor(keys: Int64) -> tuple[Int64, Int64]:
     return code_of[shifted], distinct + low
 
 
-def _exact_sums(code: Int64, values: Int64, count: int) -> list[int]:
+def _exact_sums(code: Int64, values: Int64, count: int) -> Sums:
     """Sum of the values of each group, exact even past 64 bits."""
     if len(values) and int(values.max()) > np.iinfo(np.int64).max // len(values):
         low, high = _exact_sums(code, values & 0xFFFFFFFF, count), _exact_sums(code, values >> 32, count)
-        return [(h << 32) + part for h, part in zip(high, low, strict=True)]
+        return np.asarray((high.astype(object) << 32) + low.astype(object))
     sums = np.zeros(count, dtype=np.int64)
     np.add.at(sums, code, values)
-    return sums.tolist()
+    return sums
 
 
-def _most_frequent(
-    strings: StringTable, code: Int64, op: NDArray[np.int32], hlo_op: NDArray[np.int32], count: int
-) -> list[int]:
-    """String id of each group's most frequent op (framework op, else HLO op); -1 for none.
-
-    On a tie the op that was recorded first wins.
-    """
+def _op_of(strings: StringTable, op: NDArray[np.int32], hlo_op: NDArray[np.int32]) -> Int64:
+    """String id of each event's op (framework op, else HLO op); -1 for none. Equal strings have one id."""
     framework = _canonical(strings, op, _NO_OP)
     if (framework < 0).any():
         framework = np.where(framework >= 0, framework, _canonical(strings, hlo_op))
-    named = framework >= 0
+    return framework
+
+
+def _most_frequent(group: Int64, op: Int64, calls: Int64, count: int) -> Int64:
+    """String id of each group's most frequent op; -1 for none. On a tie the op that was recorded first wins."""
     ops = np.full(count, -1, dtype=np.int64)
-    if not named.any():
-        return ops.tolist()
-    width = int(framework.max()) + 1
-    keys = np.sort(code[named] * width + framework[named])
-    first = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
-    repeats = np.diff(np.append(first, len(keys)))
-    group, candidate = keys[first] // width, keys[first] % width
-    order = np.lexsort((-candidate, repeats, group))  # the last of a group: most repeats, smallest id
-    ops[group[order]] = candidate[order]
-    return ops.tolist()
+    named = np.flatnonzero(op >= 0)
+    order = named[np.lexsort((-op[named], calls[named], group[named]))]  # the last of a group: most calls, smallest id
+    ops[group[order]] = op[order]
+    return ops

@@ -89,6 +89,7 @@ class Occupancy:
             while the block itself is in the way.
         by_warps, by_blocks, by_registers, by_shared_memory: blocks that each resource
             alone would allow; `UNLIMITED` when the kernel does not use it.
+        warps: that an SM can hold at most.
     """
 
     active_blocks: int
@@ -98,6 +99,7 @@ class Occupancy:
     by_blocks: int
     by_registers: int
     by_shared_memory: int
+    warps: int
 
 
 @lru_cache(maxsize=65536)
@@ -164,12 +166,28 @@ def theoretical_occupancy(
     if warps < available:
         ranked = zip((BLOCK_SIZE, BLOCKS, REGISTERS, SHARED_MEMORY), by_resource, strict=True)
         limiter = next(name for name, allowed in ranked if allowed == active)
-    return Occupancy(active, warps / available, limiter, by_warps, by_blocks, by_registers, by_shared)
+    return Occupancy(active, warps / available, limiter, by_warps, by_blocks, by_registers, by_shared, available)
 
 
 def waves(blocks: int, sm_count: int, active_blocks: int) -> float:
     """How many times a grid fills all SMs; the fraction is the last, partly empty wave."""
     return blocks / (sm_count * active_blocks)
+
+
+def filled_slots(blocks: int, sm_count: int, active_blocks: int) -> float:
+    """The share of the slots for blocks that a grid fills over all its waves, 0..1: waves / ceil(waves).
+
+    Exact where all blocks take equally long and start wave by wave; an estimate elsewhere.
+    """
+    slots = sm_count * active_blocks
+    return blocks / (-(-blocks // slots) * slots)
+
+
+def tail(blocks: int, sm_count: int, active_blocks: int) -> float | None:
+    """The share of all slots that the last, partly empty wave leaves empty; None below one wave."""
+    if blocks < sm_count * active_blocks:
+        return None
+    return 1.0 - filled_slots(blocks, sm_count, active_blocks)
 
 
 def sm_share(blocks: int, sm_count: int) -> float:

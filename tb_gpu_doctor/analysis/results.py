@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tb_gpu_doctor.analysis.input_results import InputPipeline
+from tb_gpu_doctor.analysis.kernel_results import KernelRow as KernelRow
+from tb_gpu_doctor.analysis.kernel_results import KernelTable as KernelTable
 from tb_gpu_doctor.analysis.launch_results import Contention, LaunchQueue, StreamOverlap
 from tb_gpu_doctor.analysis.transfer_results import Bounces, Transfers
 from tb_gpu_doctor.analysis.vocabulary import Cause
@@ -181,65 +183,6 @@ class StepCosts:
     wall: Int64
     wait: Int64
     idle: Int64
-
-
-@dataclass(frozen=True)
-class KernelRow:
-    """One kernel on one GPU over the whole recording (communication kernels included).
-
-    Rows are grouped by (device, name, kernel details). Unknown values are None.
-
-    Attributes:
-        occupancy: theoretical occupancy, 0..1.
-        limiter: ``registers``, ``shared_memory``, ``block_size`` or ``blocks``.
-        waves: blocks over what all SMs hold at once.
-        sm_share: min(blocks / SMs, 1).
-        family: ``matmul``, ``convolution``, ``attention``, ``communication`` or ``other``.
-        persistent: a kernel whose grid is sized to the chip by design.
-        in_window_ps: union-free sum of its durations clipped to the window.
-    """
-
-    device: int
-    name: str
-    calls: int
-    total_ps: int
-    min_ps: int
-    max_ps: int
-    share: float
-    registers: int | None
-    static_shared_bytes: int | None
-    dynamic_shared_bytes: int | None
-    grid: tuple[int, int, int] | None
-    block: tuple[int, int, int] | None
-    occupancy: float | None
-    limiter: str | None
-    waves: float | None
-    sm_share: float | None
-    family: str
-    persistent: bool
-    op: str
-    in_window_ps: int
-
-    @property
-    def mean_ps(self) -> float:
-        """Total / calls."""
-        return self.total_ps / self.calls
-
-
-@dataclass(frozen=True)
-class KernelTable:
-    """All kernels, longest total first, and what they say per device.
-
-    Attributes:
-        rows: `KernelRow`, sorted by total time.
-        occupancy: per device index, time-weighted theoretical occupancy over the kernels
-            where it is known (communication excluded); None when unknown for all.
-        occupancy_coverage: per device index, share of kernel time where it is known.
-    """
-
-    rows: tuple[KernelRow, ...]
-    occupancy: tuple[float | None, ...]
-    occupancy_coverage: tuple[float, ...]
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,7 @@ class Device:
     memory_bandwidth_bytes_per_s: int | None = None
     memory_size_bytes: int | None = None
     compute_capability: tuple[int, int] | None = None
+    peak_flops_per_s: float | None = None
 
     @property
     def is_nvidia(self) -> bool:
@@ -350,7 +351,8 @@ class Trace:
             (1) of PyTorch's operators; those that no event carries are left out.
         device_stats: what PyTorch says of collectives, by name: ``collective``, ``dtype``,
             ``process_group`` and ``group_ranks`` (string ids), ``in_elements``, ``out_elements`` (of
-            all ranks of a gather), ``group_size``; those that no event carries are left out.
+            all ranks of a gather), ``group_size``; of kernels ``achieved_occupancy_pct`` (its estimate); and
+            of XPlane's kernels ``flops`` and ``bytes_accessed``. Those that no event carries are left out.
         rank: of the process in its job, when the file says.
         world_size: processes of the job, when the file says.
     """

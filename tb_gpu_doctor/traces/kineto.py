@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from collections import Counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -205,6 +207,7 @@ class _Builder:
         """Device columns, their sparse stats, the devices and their streams."""
         parts: dict[str, list[int]] = {column: [] for column in _DEVICE_COLUMNS}
         values: dict[str, list[tuple[int, int]]] = {}
+        sm_counts: dict[int, Counter[int]] = {}
         usable = np.ones(len(rows), np.bool_)
         for at, row in enumerate(rows.tolist()):
             event = self.device_events[row]
@@ -231,11 +234,14 @@ class _Builder:
                 table.host_memory(name) if is_copy else -1, facts.graph,
             ), strict=True):  # fmt: skip
                 parts[column].append(int(value))
+            if facts.sm_count > 0:
+                sm_counts.setdefault(facts.device, Counter())[facts.sm_count] += 1
             for stat, number in facts.numbers.items():
                 values.setdefault(stat, []).append((at, number))
             for stat, text in facts.texts.items():
                 values.setdefault(stat, []).append((at, self.strings.id(text)))
         devices, streams, renumbered = self.lines.ordered(described)
+        devices = tuple(_with_sm_count(device, sm_counts.get(device.id)) for device in devices)
         kept = np.flatnonzero(usable)
         device_column = renumbered[np.array(parts.pop("device"), np.int64)]
         events, order = ordered_device_events(
@@ -284,6 +290,14 @@ def _device(ident: int, host: str, entry: dict[str, Any], amd_calls: bool) -> De
         memory_size_bytes=_positive(entry.get("totalGlobalMem"), 1 << 50),
         compute_capability=(major, minor) if 1 <= major < 100 and 0 <= minor < 100 else None,
     )
+
+
+def _with_sm_count(device: Device, counted: Counter[int] | None) -> Device:
+    """The device with its multiprocessors as (nearly) all kernels count them, where its description lacks them."""
+    if device.sm_count is not None or not counted:
+        return device
+    (count, votes), *_ = counted.most_common(1)
+    return dataclasses.replace(device, sm_count=count) if votes >= 0.9 * counted.total() else device
 
 
 def _positive(value: Any, most: int) -> int | None:

@@ -37,6 +37,7 @@ _PAGEABLE = re.compile(r"\bPageable\b", re.IGNORECASE)
 _MAX_TEXT = 4096
 # GPUs of one process; a larger number is garbage.
 MAX_DEVICES = 1024
+MAX_SMS = 4096
 
 
 class _DeviceArgs(msgspec.Struct, gc=False):
@@ -50,6 +51,9 @@ class _DeviceArgs(msgspec.Struct, gc=False):
     block: Any = None
     registers: Any = msgspec.field(default=None, name="registers per thread")
     shared: Any = msgspec.field(default=None, name="shared memory")
+    achieved: Any = msgspec.field(default=None, name="est. achieved occupancy %")
+    blocks_per_sm: Any = msgspec.field(default=None, name="blocks per SM")
+    warps_per_sm: Any = msgspec.field(default=None, name="warps per SM")
     graph: Any = msgspec.field(default=None, name="graph id")
     collective: Any = msgspec.field(default=None, name="Collective name")
     dtype: Any = None
@@ -91,6 +95,7 @@ class DeviceFacts(NamedTuple):
     graph: int
     numbers: dict[str, int]
     texts: dict[str, str]
+    sm_count: int = -1
 
 
 class CallFacts(NamedTuple):
@@ -111,8 +116,11 @@ def device_facts(event: Event) -> DeviceFacts:
     if device < 0:
         device = whole(event.pid)
     numbers, texts = _NOTHING, _NOTHING
+    achieved = _percent(args.achieved)
+    if achieved >= 0:
+        numbers = {"achieved_occupancy_pct": achieved}
     if args.collective is not None:
-        numbers = {name: value for name in _NUMBERS if (value := whole(getattr(args, name))) >= 0}
+        numbers = numbers | {name: value for name in _NUMBERS if (value := whole(getattr(args, name))) >= 0}
         texts = {name: text for name in _TEXTS if (text := _text(getattr(args, name)))}
     return DeviceFacts(
         device if device < MAX_DEVICES else -1,
@@ -123,6 +131,7 @@ def device_facts(event: Event) -> DeviceFacts:
         whole(args.graph),
         numbers,
         texts,
+        _sm_count(args),
     )
 
 
@@ -155,6 +164,31 @@ def is_async_copy(call: str) -> int:
     if "emcpy" not in call[:256]:
         return -1
     return 1 if "Async" in call[:256] else 0
+
+
+def _percent(value: Any) -> int:
+    """A percentage in whole ones, -1 for none; 0 as well, which also stands for "could not be computed"."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 100:
+        return -1
+    return round(value)
+
+
+def _sm_count(args: _DeviceArgs) -> int:
+    """Multiprocessors of the GPU, by the blocks (in old files: the warps) of the grid on each of them; -1 unknown."""
+    axes = [sizes for sizes in (args.grid, args.block) if isinstance(sizes, list) and len(sizes) == 3]
+    sizes = [whole(size) for three in axes for size in three]
+    if len(sizes) != 6 or min(sizes) < 1:
+        return -1
+    blocks, threads = sizes[0] * sizes[1] * sizes[2], sizes[3] * sizes[4] * sizes[5]
+    per_sm, total = args.blocks_per_sm, float(blocks)
+    if per_sm is None:
+        per_sm, total = args.warps_per_sm, blocks * threads / 32
+    if isinstance(per_sm, bool) or not isinstance(per_sm, int | float) or not per_sm > 0:
+        return -1
+    count = total / per_sm
+    near = round(count) if count < MAX_SMS else 0
+    # written with seven digits: anything else is no count
+    return near if near > 0 and abs(count - near) < 1e-4 * near else -1
 
 
 def _details(registers: Any, shared: Any, grid: Any, block: Any) -> str | None:

@@ -83,6 +83,9 @@ SLOTS: tuple[tuple[str, SlotKind], ...] = (
     ("autotune", SlotKind.STR),
     # calls of a tf.function
     ("tracing_count", SlotKind.INT),
+    # operations and bytes of a kernel, where the profiler counts them
+    ("flops", SlotKind.INT),
+    ("bytes_accessed", SlotKind.INT),
 )
 SLOT_DTYPES = {SlotKind.INT: np.int64, SlotKind.FLOAT: np.float64, SlotKind.STR: np.int32}
 

@@ -23,7 +23,7 @@ from tb_gpu_doctor.traces.columns import (
     Stream,
     StringTable,
     Trace,
-    device_events,
+    ordered_device_events,
     ordered_host_events,
 )
 from tb_gpu_doctor.traces.errors import Note, TraceError
@@ -34,6 +34,7 @@ from tb_gpu_doctor.traces.xplane_columns import (
     DEVICE_SLOTS,
     HOST_SLOTS,
     classify_events,
+    device_stats,
     framework_op,
     launch_op,
     slot_columns,
@@ -52,6 +53,7 @@ MAX_TIME_PS = 7 * 24 * 3600 * 10**12
 # between is a broken clock, not another zero.
 _EPOCH_NS = 10**18
 _MAX_NS = 4 * 10**15  # the sum of two such times, in picoseconds, still fits in an int64
+_STATS = "stats"  # of a part: what few events carry, beside its columns
 _MEMORY_STATS = ("memalloc_details", "MemFree_details", "memfree_details", "MemoryResidency_details")
 
 
@@ -188,6 +190,7 @@ class _Builder:
             # 0 means that it could not be computed
             part["occupancy_pct"] = np.where((values > 0) & (values <= 100), values, np.nan)
         classify_events(plane, rows, part)
+        part[_STATS] = device_stats(plane, rows)
         self.device_parts.append(part)
 
     def _stream(self, device: int, line_id: int, name: str) -> int:
@@ -265,7 +268,7 @@ class _Builder:
             notes.append(Note("negative_durations", {"count": self.negative}))
         recorded = None
         wall_start = self.start_unix_ns if not self.base_ns else None
-        device = _joined_device(self.device_parts)
+        device, stats = _joined_device(self.device_parts)
         host, host_stats = _joined_host(self.host_parts, self.host_stats)
         if self.start_unix_ns and self.stop_unix_ns and not self.base_ns:
             length = (self.stop_unix_ns - self.start_unix_ns) * 1000
@@ -286,6 +289,7 @@ class _Builder:
             errors=tuple(self.texts["error"]),
             notes=tuple(notes),
             host_stats=host_stats,
+            device_stats=stats,
         )
 
     def _order_devices(self) -> None:
@@ -325,7 +329,15 @@ def _device(index: int, host: str, ident: int, stats: dict[str, Any]) -> Device:
         memory_bandwidth_bytes_per_s=_number(stats, "memory_bandwidth"),
         memory_size_bytes=_number(stats, "memory_size"),
         compute_capability=(major, minor) if major is not None and minor is not None else None,
+        peak_flops_per_s=_peak(stats.get("peak_teraflops_per_second")),
     )
+
+
+def _peak(teraflops: Any) -> float | None:
+    """Operations per second; None where the profile does not say, or says what no GPU can."""
+    if not isinstance(teraflops, int | float) or not 0.1 < teraflops < 1e6:
+        return None
+    return float(teraflops) * 1e12
 
 
 def _renumbered(device: Device, index: int) -> Device:
@@ -346,9 +358,16 @@ def _join(parts: list[dict[str, Any]]) -> dict[str, NDArray[np.generic]]:
     return columns
 
 
-def _joined_device(parts: list[dict[str, Any]]) -> DeviceEvents:
-    count = sum(len(part["start"]) for part in parts)
-    return device_events(count, **(_join(parts) if parts else {}))
+def _joined_device(parts: list[dict[str, Any]]) -> tuple[DeviceEvents, dict[str, SparseStat]]:
+    """All device rows in order, and the sparse stats of the sorted rows."""
+    stats: dict[str, list[tuple[Int64, Int64]]] = {}
+    count = 0
+    for part in parts:
+        for name, (index, values) in part.pop(_STATS).items():
+            stats.setdefault(name, []).append((index + count, values))
+        count += len(part["start"])
+    events, order = ordered_device_events(count, **(_join(parts) if parts else {}))
+    return events, _sorted_stats(stats, order, count)
 
 
 def _joined_host(
@@ -357,6 +376,13 @@ def _joined_host(
     """All host rows in order, and the sparse stats (given by unsorted row) of the sorted rows."""
     count = sum(len(part["start"]) for part in parts)
     events, order = ordered_host_events(count, **(_join(parts) if parts else {}))
+    return events, _sorted_stats(stats, order, count)
+
+
+def _sorted_stats(
+    stats: dict[str, list[tuple[Int64, Int64]]], order: Int64 | None, count: int
+) -> dict[str, SparseStat]:
+    """Sparse stats, given by unsorted row, of the rows in ``order``."""
     sorted_row = None
     if order is not None and stats:
         sorted_row = np.empty(count, np.int64)
@@ -369,4 +395,4 @@ def _joined_host(
             rising = np.argsort(rows)
             rows, values = rows[rising], values[rising]
         found[name] = SparseStat(rows, values)
-    return events, found
+    return found

@@ -35,6 +35,8 @@ HOST_SLOTS = {
     "consumer_id": "_c",
     "graph": "cuda_graph_id",
 }
+# What few profilers count of kernels, kept only where it is.
+SPARSE_DEVICE_SLOTS = ("flops", "bytes_accessed")
 # Stats of tf.data's events, kept only where they are.
 SPARSE_HOST_SLOTS = ("id", "parent_id", "parallelism", "buffer_limit", "element_size", "cpu_budget", "autotune")
 # Events that these stats say something about; many others have an `id`.
@@ -78,6 +80,16 @@ def sparse_stats(plane: RawPlane, rows: Int64, ids: NDArray[np.int32]) -> dict[s
         if has.any():
             kept = picked[has]
             found[slot] = (at[has], (ids[kept] if kept.dtype == np.int32 else kept).astype(np.int64))
+    return found
+
+
+def device_stats(plane: RawPlane, rows: Int64) -> dict[str, tuple[Int64, Int64]]:
+    """Stats that few device events carry as (index into ``rows``, value); negative ones are none."""
+    found = {}
+    for slot in SPARSE_DEVICE_SLOTS:
+        values = plane.slot(slot)
+        if values is not None and len(at := np.flatnonzero(values[rows] >= 0)):
+            found[slot] = (at, values[rows][at].astype(np.int64))
     return found
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tb_gpu_doctor.analysis.kernel_details import parse_kernel_details
-from tb_gpu_doctor.analysis.kernel_families import is_persistent, kernel_family
+from tb_gpu_doctor.analysis.kernel_families import FAMILIES, is_persistent, kernel_family
 from tb_gpu_doctor.analysis.kernels import kernel_table
 from tb_gpu_doctor.analysis.occupancy import theoretical_occupancy
 from tb_gpu_doctor.analysis.results import KernelRow, KernelTable, Window
@@ -254,17 +254,31 @@ def test_no_events() -> None:
         ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "communication", True),
         ("NCCLKernel_AllGather_RING_LL_Sum_int8_t", "communication", True),
         ("void vllm::cross_device_reduce_2stage<__nv_bfloat16, 8>", "communication", True),
-        ("__amd_rocclr_copyBuffer.kd", "other", False),
-        ("__amd_rocclr_fillBufferAligned.kd", "other", False),
-        ("loop_convert_fusion", "other", False),
-        ("wrapped_convert.kd", "other", False),
-        ("input_reduce_fusion_1", "other", False),
-        ("triton_poi_fused__to_copy_convolution_relu_0", "other", False),
-        ("triton_per_fused_native_layer_norm_3", "other", False),
+        ("__amd_rocclr_copyBuffer.kd", "copy", False),
+        ("__amd_rocclr_fillBufferAligned.kd", "copy", False),
+        ("loop_convert_fusion", "elementwise", False),
+        ("wrapped_convert.kd", "elementwise", False),
+        ("input_reduce_fusion_1", "reduction", False),
+        ("triton_poi_fused__to_copy_convolution_relu_0", "elementwise", False),
+        ("triton_per_fused_native_layer_norm_3", "normalization", False),
         ("triton_tem_fused_addmm_4", "matmul", False),
-        ("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, 512, true, 1>", "other", False),
-        ("void Eigen::internal::EigenMetaKernel<Eigen::TensorEvaluator<Eigen::TensorConversionOp<float>>>", "other", False),  # noqa: E501
-        ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>", "other", False),
+        ("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, 512, true, 1>", "normalization", False),
+        ("void Eigen::internal::EigenMetaKernel<Eigen::TensorEvaluator<Eigen::TensorConversionOp<float>>>", "elementwise", False),  # noqa: E501
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>", "elementwise", False),
+        ("void tensorflow::functor::FillPhiloxRandomKernelLaunch<UniformDistribution<PhiloxRandom, Eigen::half>>", "elementwise", False),  # noqa: E501
+        ("void fbgemm_gpu::permute_indices_weights_kernel<false, int>", "other", False),
+        ("bmm_Bfloat16_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16", "matmul", False),
+        ("fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKvCausalP16VarSeqQ128Kv128PersistentContext", "attention", True),
+        ("void cuApplyLayerNorm<c10::Half, float, c10::Half>", "normalization", False),
+        ("void (anonymous namespace)::softmax_warp_forward<float, float, float, 10, false, false>", "normalization", False),  # noqa: E501
+        ("void vllm::rms_norm_kernel<c10::BFloat16, 8, 2>", "normalization", False),
+        ("void at::native::reduce_kernel<128, 4, at::native::ReduceOp<float, sum_functor>>", "reduction", False),
+        ("void Eigen::internal::EigenMetaKernel<TensorShufflingOp<std::array<int, 3> const>>", "copy", False),
+        ("void at::native::(anonymous namespace)::CatArrayBatchedCopy<float, unsigned int, 2, 128, 1>", "copy", False),
+        ("void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda>", "copy", False),
+        ("input_transpose_fusion", "copy", False),
+        ("void multi_tensor_apply_kernel<TensorListMetadata<4>, AdamFunctor<float>>", "elementwise", False),
+        ("void cub::DeviceRadixSortOnesweepKernel<Policy800>", "other", False),
         ("", "other", False),
     ],
 )  # fmt: skip
@@ -276,20 +290,17 @@ def test_names(name: str, family: str, persistent: bool) -> None:
 def test_the_op_speaks_for_a_mute_name_only() -> None:
     assert kernel_family("Kernel2", "model/dense/MatMul:MatMul") == "matmul"
     assert kernel_family("Kernel2", "aten::convolution") == "convolution"
-    assert kernel_family("Kernel2", "model/Relu:Relu") == "other"
-    assert kernel_family("input_transpose_fusion", "conv/Conv2D:Conv2D") == "other"
-    assert kernel_family("void SwapDimension1And2InTensor3<int>", "conv/Conv2D:Conv2D") == "other"
+    assert kernel_family("Kernel2", "model/Relu:Relu") == "elementwise"
+    assert kernel_family("Kernel2", "model/Unique:Unique") == "other"
+    assert kernel_family("triton__0d1d2d3de", "triton_poi_fused_add_mul_tanh_0") == "elementwise"
+    assert kernel_family("input_transpose_fusion", "conv/Conv2D:Conv2D") == "copy"
+    assert kernel_family("void SwapDimension1And2InTensor3<int>", "conv/Conv2D:Conv2D") == "copy"
     assert kernel_family("fmha_kernel", "x/MatMul:MatMul") == "attention"
 
 
 @pytest.mark.parametrize("part", ["cijk_", "miopen", "warpspecialized", "triton_tem_fused", "nccl", "conv", "\n", "é"])
 def test_long_names_are_quick(part: str) -> None:
-    assert kernel_family(part * (100_000 // len(part)), part * 1000) in {
-        "matmul",
-        "other",
-        "convolution",
-        "communication",
-    }
+    assert kernel_family(part * (100_000 // len(part)), part * 1000) in FAMILIES
 
 
 # -- The stock Profiler -----------------------------------------------------------------

@@ -154,7 +154,8 @@ def test_properties_of_the_recorded(folder: str) -> None:
         (device,) = trace.devices
         described = {entry["id"]: entry for entry in content.get("deviceProperties", [])}.get(device.id)
         if described is None:
-            assert (device.name, device.vendor, device.sm_count) == (None, None, None)
+            assert (device.name, device.vendor) == (None, None)
+            assert device.sm_count == 80  # a V100: told by the warps of each kernel on one multiprocessor
             continue
         assert (device.name, device.sm_count) == (described["name"], described["numSms"])
         assert device.compute_capability == (described["computeMajor"], described["computeMinor"])
@@ -163,6 +164,33 @@ def test_properties_of_the_recorded(folder: str) -> None:
         assert trace.notes == () and trace.wall_start_unix_ns is not None
         assert trace.recorded is None or trace.recorded[1] >= int(trace.device_events.end.max())
         assert min(trace.device_events.start.min(), trace.host_events.start.min()) >= 0
+
+
+@pytest.mark.parametrize(
+    "folder", ["kineto_bert_small_h100", "kineto_diff_control_a100", "kineto_diff_test_v100", "kineto_eager_b200"]
+)
+def test_kernels_tell_the_multiprocessors_that_properties_name(folder: str) -> None:
+    (path, *_) = recorded(folder)
+    (device,) = decoded(path).devices
+    content = dict(plain(path))
+    content["deviceProperties"] = []
+    (guessed,) = trace_of(content).devices
+    assert guessed.sm_count == device.sm_count is not None
+
+
+def test_multiprocessors_need_kernels_that_agree() -> None:
+    def sms(*kernels: Json) -> int | None:
+        (device,) = trace_of(document(*kernels)).devices
+        return device.sm_count
+
+    shape = {"grid": [64, 1, 1], "block": [128, 1, 1]}
+    agreeing = [kernel("k", 10 * i, 1, **shape, blocks_per_SM=0.5925926) for i in range(10)]
+    assert sms(*agreeing) == 108
+    assert sms(*agreeing, *(kernel("k", 200 + i, 1, **shape, blocks_per_SM=0.8) for i in range(2))) is None
+    for value in (0, -1, "x", True, 0.63, 1e-9, None):
+        assert sms(kernel("k", 1, 1, **shape, blocks_per_SM=value)) is None
+    assert sms(kernel("k", 1, 1, **shape, warps_per_SM=3.2)) == 80
+    assert sms(kernel("k", 1, 1, grid=[64, 1], block=[128, 1, 1], blocks_per_SM=0.5)) is None
 
 
 def test_what_the_recorded_kernels_say_of_themselves() -> None:
