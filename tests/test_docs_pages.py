@@ -15,6 +15,8 @@ KINDS = {
     "checkpoint_stall", "compile_stall", "step_outliers", "sync_stall",
     "cpu_contention", "op_placement", "communication_bound", "clock_skew", "serialized_kernels", "transfer_bound",
     "dropped_events", "empty_gpu_plane", "idle_gpus", "imbalance", "input_bound", "launch_bound",
+    "thermal_throttle", "power_throttle", "memory_headroom", "memory_pressure", "low_utilization", "gpu_shared",
+    "pcie_degraded", "profiler_overhead",
     "low_occupancy", "no_gpu_plane", "no_steps", "short_profile", "underfilled_gpu",
 }  # fmt: skip
 PAGES = docs_pages.list_pages()
@@ -74,6 +76,13 @@ def test_python_examples_are_python(page: str, lang: str) -> None:
         ("low_occupancy", (T.kernel_min_share, T.occupancy_low, T.occupancy_warning)),
         ("underfilled_gpu", (T.kernel_min_share, T.underfilled_info, T.underfilled_warning)),
         ("short_profile", (T.min_window_coverage,)),
+        ("thermal_throttle", (T.throttle_warning, T.throttle_critical, T.unequal_clock)),
+        ("power_throttle", (T.throttle_warning, T.throttle_critical)),
+        ("memory_headroom", (T.memory_low,)),
+        ("memory_pressure", (T.memory_high, T.leak_grown)),
+        ("low_utilization", (T.utilization_warning, T.utilization_critical)),
+        ("gpu_shared", (T.shared_time, T.shared_memory)),
+        ("pcie_degraded", (T.link_traffic,)),
     ],
 )
 def test_the_pages_name_the_thresholds_in_force(kind: str, shares: tuple[float, ...]) -> None:

@@ -23,7 +23,10 @@ from tb_gpu_doctor.diagnosis.model import (
     Verdict,
 )
 from tb_gpu_doctor.diagnosis.rules import RULES
+from tb_gpu_doctor.diagnosis.telemetry_marks import explain_slow_gpus, mark_inflated
+from tb_gpu_doctor.diagnosis.telemetry_report import report_telemetry
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
+from tb_gpu_doctor.telemetry.joining import Joined
 from tb_gpu_doctor.traces.columns import Int64
 from tb_gpu_doctor.traces.errors import TraceError
 
@@ -39,6 +42,7 @@ def diagnose_profiles(
     session: str = "",
     failures: Sequence[TraceError] = (),
     thresholds: Thresholds | None = None,
+    telemetry: Joined | None = None,
 ) -> Diagnosis:
     """The diagnosis of one session.
 
@@ -48,8 +52,9 @@ def diagnose_profiles(
         session: session name, for the report.
         failures: files that could not be read; the report lists them.
         thresholds: another table than the default one.
+        telemetry: what was recorded of the GPUs of these profiles.
     """
-    context = Context(tuple(profiles), thresholds or Thresholds())
+    context = Context(tuple(profiles), thresholds or Thresholds(), telemetry or Joined())
     return diagnose_context(context, run=run, session=session, failures=failures)
 
 
@@ -58,8 +63,7 @@ def diagnose_context(
 ) -> Diagnosis:
     """As `diagnose_profiles`, for who wants to know afterwards what the rules have read, the job above all."""
     profiles = context.profiles
-    found = merge_findings(context.unclaimed, [finding for rule in RULES for finding in rule(context)])
-    findings = tuple(_with_check(finding) for finding in order_findings(found))
+    findings = finish_findings(context, [finding for rule in RULES for finding in rule(context)])
     reasons = _doubts(context, findings)
     windows = [p.analysis.window.length for p in profiles if p.analysis.window is not None]
     recordings = [p.analysis.recorded[1] - p.analysis.recorded[0] for p in profiles if p.analysis.recorded is not None]
@@ -81,7 +85,14 @@ def diagnose_context(
         steps=_steps(context),
         kernels=_kernels(profiles),
         findings=findings,
+        telemetry=report_telemetry(context),
     )
+
+
+def finish_findings(context: Context, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """What the rules found: joined where it is one story, with what telemetry and checks add, in order."""
+    found = explain_slow_gpus(context, merge_findings(context.unclaimed, findings))
+    return tuple(_with_check(finding) for finding in order_findings(mark_inflated(context, found)))
 
 
 def _with_check(finding: Finding) -> Finding:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.analysis.results import StepSource
+    from tb_gpu_doctor.diagnosis.telemetry_report import TelemetryReport
 
 Severity = Literal["critical", "warning", "info"]
 Verdict = Literal["critical", "warning", "ok", "cannot_tell"]
@@ -45,6 +46,7 @@ PROFILE_KINDS = frozenset(
         "short_profile",
         "serialized_kernels",
         "clock_skew",
+        "profiler_overhead",
     }
 )
 
@@ -197,6 +199,7 @@ class Diagnosis:
         warnings: a recorded sentence as it is, or a phrase.
         kernels: longest total first.
         findings: most expensive first.
+        telemetry: what was recorded beside it, None where nothing was.
     """
 
     verdict: Verdict
@@ -212,3 +215,4 @@ class Diagnosis:
     steps: StepsReport
     kernels: tuple[KernelReport, ...]
     findings: tuple[Finding, ...]
+    telemetry: TelemetryReport | None = None

@@ -12,6 +12,7 @@ from typing import Any
 
 from tb_gpu_doctor.analysis.vocabulary import CAUSE_IDS
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Evidence, Finding, GpuRef, GpuReport, KernelReport
+from tb_gpu_doctor.report.telemetry_words import telemetry_dict
 from tb_gpu_doctor.report.words import say
 from tb_gpu_doctor.texts import pick_language
 from tb_gpu_doctor.texts.numbers import clean
@@ -48,6 +49,7 @@ def to_dict(diagnosis: Diagnosis, lang: str = "en") -> dict[str, Any]:
         },
         "kernels": [_kernel(kernel) for kernel in diagnosis.kernels],
         "findings": [_finding(finding, lang) for finding in diagnosis.findings],
+        "telemetry": None if diagnosis.telemetry is None else telemetry_dict(diagnosis.telemetry, lang),
     }
 
 

@@ -16,6 +16,8 @@ from rich.text import Text
 
 from tb_gpu_doctor.analysis.vocabulary import CAUSE_IDS
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Evidence, Finding, GpuNames, GpuRef, GpuReport, KernelReport
+from tb_gpu_doctor.diagnosis.telemetry_report import TelemetryReport
+from tb_gpu_doctor.report.telemetry_words import telemetry_lines
 from tb_gpu_doctor.report.words import say
 from tb_gpu_doctor.texts import pick_language, text
 from tb_gpu_doctor.texts.numbers import NBSP, clean, duration, gpu_names, listing, number, percent
@@ -80,6 +82,8 @@ class _Writer:
         if diagnosis.kernels:
             yield Text()
             yield from self.kernels(diagnosis)
+        if diagnosis.telemetry is not None:
+            yield from self.telemetry(diagnosis, diagnosis.telemetry)
         unknown = [say(phrase, lang) for phrase in (*diagnosis.reasons, *diagnosis.warnings)]
         if unknown:
             yield Text()
@@ -143,6 +147,23 @@ class _Writer:
             legend.append(f" {text(f'report.parts.{part}', lang)}   ", style="dim")
         legend.rstrip()
         yield legend
+
+    def telemetry(self, diagnosis: Diagnosis, report: TelemetryReport) -> Iterator[Text]:
+        """A line of figures for each GPU that was recorded, and what was not joined."""
+        if report.gpus:
+            yield Text()
+            yield _title("telemetry.section_simulated" if report.simulated else "telemetry.section", self.lang)
+            lines = telemetry_lines(report, diagnosis.hosts, self.lang)
+            width = max(len(label) for label, _ in lines)
+            for label, figures in lines:
+                yield from self.wrapped(Text(figures), f"  {label.ljust(width)}  ", " " * (width + 4))
+            if len(report.gpus) > len(lines):
+                yield Text("  " + text("report.more_gpus", self.lang, count=len(report.gpus) - len(lines)), style="dim")
+        elif report.notes:
+            yield Text()
+            yield _title("telemetry.section", self.lang)
+        for note in report.notes:
+            yield from self.wrapped(Text(say(note, self.lang)), "- ", "  ")
 
     def kernels(self, diagnosis: Diagnosis) -> Iterator[Text]:
         """The kernels that took longest, all GPUs together; names in lines of their own where they need the room."""

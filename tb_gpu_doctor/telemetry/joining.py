@@ -149,7 +149,7 @@ def join(telemetry: Telemetry, profiles: Sequence[ProfileSpan]) -> Joined:
             gpus.append(GpuTelemetry(profile.label, number, recording, series, (index, device), profile.window_ns))
     for recording in candidates:
         if id(recording) not in used and not any(run == recording.run for run, _ in reasons):
-            reasons.append((recording.run, Note("unknown_gpus")))
+            reasons.append((recording.run, Note("telemetry_unknown_gpus")))
     return Joined(tuple(gpus), tuple(used.values()), tuple(reasons))
 
 
@@ -180,7 +180,7 @@ def newest(telemetry: Telemetry) -> Joined:
     return Joined(
         tuple(sorted(found, key=lambda gpu: (gpu.host, gpu.gpu))),
         tuple(chosen),
-        tuple((run, Note("older")) for run in older),
+        tuple((run, Note("telemetry_older")) for run in older),
     )
 
 
@@ -196,19 +196,16 @@ def extent(recording: Recording) -> tuple[int, int] | None:
 def _reason_against(recording: Recording, profiles: Sequence[ProfileSpan]) -> Note | None:
     """Why a recording as a whole meets none of the profile's files."""
     if extent(recording) is None:
-        return Note("no_samples")
+        return Note("telemetry_no_samples")
     hosts = sorted({host for profile in profiles for host in profile.hosts[:1]})
     same = [profile for profile in profiles if _same_host(recording, profile.hosts)]
     if not same:
-        return Note("other_host", {"host": recording.host, "hosts": tuple(hosts)})
+        return Note("telemetry_other_host", {"host": recording.host, "hosts": tuple(hosts)})
     timed = [profile.window_ns for profile in same if profile.window_ns is not None]
     if not timed:
-        return Note("no_wall_clock")
+        return Note("telemetry_no_wall_clock")
     if not any(_overlaps(recording, window) for window in timed):
-        span = extent(recording)
-        assert span is not None
-        early = span[1] < min(window[0] for window in timed)
-        return Note("ended_before" if early else "began_after" if span[0] > timed[0][1] else "other_time")
+        return Note("telemetry_other_time")
     return None
 
 
@@ -248,7 +245,7 @@ def _series_of(
         return None
     named = {series.facts.uuid or series.facts.pci_bus_id or str(series.facts.nvml_index) for _, series in found}
     if len(named) > 1:
-        return Note("two_gpus", {"number": str(number), "count": len(named)})
+        return Note("telemetry_two_gpus", {"number": str(number), "count": len(named)})
     return max(found, key=lambda item: len(item[1]))
 
 

@@ -22,7 +22,12 @@ from tb_gpu_doctor.traces.sessions import UNREADABLE_SUFFIXES
 
 PACKAGE = Path(tb_gpu_doctor.__file__).parent
 ENGLISH, SPANISH = all_keys("en"), all_keys("es")
-KINDS = TIMED_KINDS | PROFILE_KINDS | {"low_occupancy", "underfilled_gpu"}
+KINDS = (
+    TIMED_KINDS
+    | PROFILE_KINDS
+    | {"low_occupancy", "underfilled_gpu", "thermal_throttle", "power_throttle", "memory_headroom"}
+    | {"memory_pressure", "low_utilization", "gpu_shared", "pcie_degraded"}
+)
 
 
 def placeholders(template: str) -> set[tuple[str, str]]:
@@ -104,7 +109,7 @@ def literals() -> Iterator[tuple[Path, str]]:
                 yield path, pattern
 
 
-AREAS = ("errors", "notes", "cli", "report", "findings", "plugin")
+AREAS = ("errors", "notes", "cli", "report", "findings", "plugin", "telemetry")
 
 
 def test_every_key_in_the_source_has_a_text() -> None:

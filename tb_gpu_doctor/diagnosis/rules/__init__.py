@@ -13,18 +13,25 @@ from tb_gpu_doctor.diagnosis.rules.compile_stall import check as check_compile_s
 from tb_gpu_doctor.diagnosis.rules.cpu_contention import check as check_cpu_contention
 from tb_gpu_doctor.diagnosis.rules.dropped_events import check as check_dropped_events
 from tb_gpu_doctor.diagnosis.rules.empty_gpu_plane import check as check_empty_gpu_plane
+from tb_gpu_doctor.diagnosis.rules.gpu_shared import check as check_gpu_shared
 from tb_gpu_doctor.diagnosis.rules.idle_gpus import check as check_idle_gpus
 from tb_gpu_doctor.diagnosis.rules.imbalance import check as check_imbalance
 from tb_gpu_doctor.diagnosis.rules.input_bound import check as check_input_bound
 from tb_gpu_doctor.diagnosis.rules.launch_bound import check as check_launch_bound
 from tb_gpu_doctor.diagnosis.rules.low_occupancy import check as check_low_occupancy
+from tb_gpu_doctor.diagnosis.rules.memory_headroom import check as check_memory_headroom
+from tb_gpu_doctor.diagnosis.rules.memory_pressure import check as check_memory_pressure
 from tb_gpu_doctor.diagnosis.rules.no_gpu_plane import check as check_no_gpu_plane
 from tb_gpu_doctor.diagnosis.rules.no_steps import check as check_no_steps
 from tb_gpu_doctor.diagnosis.rules.op_placement import check as check_op_placement
+from tb_gpu_doctor.diagnosis.rules.pcie_degraded import check as check_pcie_degraded
+from tb_gpu_doctor.diagnosis.rules.power_throttle import check as check_power_throttle
+from tb_gpu_doctor.diagnosis.rules.profiler_overhead import check as check_profiler_overhead
 from tb_gpu_doctor.diagnosis.rules.serialized_kernels import check as check_serialized_kernels
 from tb_gpu_doctor.diagnosis.rules.short_profile import check as check_short_profile
 from tb_gpu_doctor.diagnosis.rules.step_outliers import check as check_step_outliers
 from tb_gpu_doctor.diagnosis.rules.sync_stall import check as check_sync_stall
+from tb_gpu_doctor.diagnosis.rules.thermal_throttle import check as check_thermal_throttle
 from tb_gpu_doctor.diagnosis.rules.transfer_bound import check as check_transfer_bound
 from tb_gpu_doctor.diagnosis.rules.underfilled_gpu import check as check_underfilled_gpu
 
@@ -45,6 +52,12 @@ RULES: tuple[Rule, ...] = (
     check_idle_gpus,
     check_low_occupancy,
     check_underfilled_gpu,
+    check_thermal_throttle,
+    check_power_throttle,
+    check_gpu_shared,
+    check_pcie_degraded,
+    check_memory_pressure,
+    check_memory_headroom,
     check_no_gpu_plane,
     check_empty_gpu_plane,
     check_dropped_events,
@@ -52,4 +65,5 @@ RULES: tuple[Rule, ...] = (
     check_short_profile,
     check_serialized_kernels,
     check_clock_skew,
+    check_profiler_overhead,
 )

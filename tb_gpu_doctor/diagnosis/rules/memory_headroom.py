@@ -1,0 +1,63 @@
+"""Memory that training leaves unused: the batch could grow.
+
+Reads: what the framework's allocator needed at most (`telemetry.memory`), never what NVML calls used where the
+framework takes nearly all memory at its start. Says: to about what the batch could grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tb_gpu_doctor.diagnosis.context import Context
+from tb_gpu_doctor.diagnosis.model import Finding, Phrase
+from tb_gpu_doctor.diagnosis.telemetry_gpus import judged, names, ref
+from tb_gpu_doctor.telemetry.memory import measure
+from tb_gpu_doctor.telemetry.step_times import global_batch
+
+KIND = "memory_headroom"
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """One remark when even the fullest GPU has room; silent where any GPU's need cannot be told."""
+    limits = context.thresholds
+    gpus = judged(context)
+    found = [(gpu, measure(gpu.series, gpu.recording.memory_growth)) for gpu in gpus]
+    if not found or any(memory is None or memory.growth is not None for _, memory in found):
+        return
+    fullest = max((memory for _, memory in found if memory is not None), key=lambda memory: memory.used)
+    if fullest.used > limits.memory_low:
+        return
+    # Weights do not grow with the batch, so this is the least that it can become.
+    times = (1 - limits.memory_spare) / fullest.used
+    batches = {global_batch(gpu.recording.steps) for gpu in gpus}
+    batch = batches.pop() if len(batches) == 1 else None
+    facts = {
+        "gpus": names(context, gpus),
+        "peak": fullest.peak_bytes,
+        "capacity": fullest.capacity_bytes,
+        "free": fullest.capacity_bytes - fullest.peak_bytes,
+        "used": fullest.used,
+        "times": times,
+        "batch": batch,
+        "larger": None if batch is None else _round_down(batch * times, batch),
+    }
+    source = "allocator" if all(memory is not None and memory.source == "allocator" for _, memory in found) else "nvml"
+    yield Finding(
+        kind=KIND,
+        severity="info",
+        title=Phrase(f"findings.{KIND}.title", facts),
+        explanation=(
+            Phrase(f"findings.{KIND}.explanation", facts),
+            Phrase(f"findings.{KIND}.{'times' if batch is None else 'batch'}", facts),
+            Phrase(f"findings.{KIND}.sources.{source}"),
+        ),
+        advice=context.advice(KIND, "sweep", "larger_batch", "fewer_gpus"),
+        gpus=tuple(sorted(map(ref, gpus))),
+    )
+
+
+def _round_down(value: float, batch: int) -> int:
+    """Two leading digits are as much as such an estimate bears; never below the present batch."""
+    whole = int(value)
+    unit = int(10 ** max(0, len(str(whole)) - 2))
+    return max(batch, whole // unit * unit)

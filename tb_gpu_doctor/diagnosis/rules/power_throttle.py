@@ -1,0 +1,78 @@
+"""GPUs that run below their clocks because power is short.
+
+Reads: NVML's reasons together with the clocks, the power limit and its default (`telemetry.throttling`). A large
+GPU at its own full power is no fault: it is remarked. A limit that was lowered, and the power brake of the
+server, are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tb_gpu_doctor.diagnosis.context import Context
+from tb_gpu_doctor.diagnosis.model import Finding, Phrase
+from tb_gpu_doctor.diagnosis.telemetry_gpus import judged, names, ref, since, worst_first
+from tb_gpu_doctor.telemetry.throttling import Throttling, measure
+
+KIND = "power_throttle"
+# A limit counts as lowered below this part of its default.
+_LOWERED = 0.99
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """One finding for each cause: the power brake, a lowered limit, the GPU's own full power."""
+    limits = context.thresholds
+    found = [
+        (gpu, throttling)
+        for gpu in judged(context)
+        for throttling in measure(gpu.series, limits.telemetry_busy_percent)
+        if throttling.kind == "power" and throttling.share >= limits.throttle_warning
+    ]
+    for cause in ("power_brake", "lowered_limit", "full_power"):
+        some = [(gpu, throttling) for gpu, throttling in found if _cause(throttling) == cause]
+        if not some:
+            continue
+        by_gpu = {id(gpu): throttling for gpu, throttling in some}
+        gpus = [gpu for gpu, _ in some]
+        worst = max(throttling.share for _, throttling in some)
+        facts = {"gpus": names(context, gpus), "share": worst, "count": len(gpus)}
+        explanation = [Phrase(f"findings.{KIND}.causes.{cause}", facts)]
+        for gpu in worst_first([(gpu, throttling.share) for gpu, throttling in some]):
+            throttling = by_gpu[id(gpu)]
+            one = {
+                "gpus": names(context, [gpu]),
+                "since": since(gpu, throttling.since_step, throttling.since_ns),
+                "share": throttling.share,
+                "power": throttling.power_watts,
+                "limit": throttling.limit_watts,
+                "default": throttling.default_limit_watts,
+                "clock": throttling.clock_mhz,
+                "top": throttling.max_clock_mhz,
+            }
+            explanation.append(Phrase(f"findings.{KIND}.{'lasting' if throttling.lasting else 'at_times'}", one))
+            if cause == "lowered_limit":
+                explanation.append(Phrase(f"findings.{KIND}.limit", one))
+            if throttling.clock_mhz is not None and throttling.max_clock_mhz is not None:
+                explanation.append(Phrase(f"findings.{KIND}.clock", one))
+        serious = cause != "full_power"
+        advice = {
+            "power_brake": ("brake", "watch"),
+            "lowered_limit": ("raise_limit", "watch"),
+            "full_power": ("accept",),
+        }
+        yield Finding(
+            kind=KIND,
+            severity=("critical" if worst >= limits.throttle_critical else "warning") if serious else "info",
+            title=Phrase(f"findings.{KIND}.{'title' if serious else 'title_full_power'}", facts),
+            explanation=tuple(explanation),
+            advice=context.advice(KIND, *advice[cause]),
+            gpus=tuple(sorted(map(ref, gpus))),
+            cause=cause,
+        )
+
+
+def _cause(throttling: Throttling) -> str:
+    if "power_brake" in throttling.reasons:
+        return "power_brake"
+    limit, default = throttling.limit_watts, throttling.default_limit_watts
+    return "lowered_limit" if limit and default and limit < _LOWERED * default else "full_power"

@@ -1,0 +1,87 @@
+"""A diagnosis from telemetry alone: what NVML can prove, and that a profile is the next step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from tb_gpu_doctor.diagnosis.context import Context
+from tb_gpu_doctor.diagnosis.model import Diagnosis, Finding, GpuRef, GpuReport, Phrase, StepsReport, Verdict
+from tb_gpu_doctor.diagnosis.rules.gpu_shared import check as check_gpu_shared
+from tb_gpu_doctor.diagnosis.rules.low_utilization import check as check_low_utilization
+from tb_gpu_doctor.diagnosis.rules.low_utilization import loads
+from tb_gpu_doctor.diagnosis.rules.memory_headroom import check as check_memory_headroom
+from tb_gpu_doctor.diagnosis.rules.memory_pressure import check as check_memory_pressure
+from tb_gpu_doctor.diagnosis.rules.pcie_degraded import check as check_pcie_degraded
+from tb_gpu_doctor.diagnosis.rules.power_throttle import check as check_power_throttle
+from tb_gpu_doctor.diagnosis.rules.thermal_throttle import check as check_thermal_throttle
+from tb_gpu_doctor.diagnosis.telemetry_gpus import judged, names, ref
+from tb_gpu_doctor.diagnosis.telemetry_report import report_telemetry
+from tb_gpu_doctor.diagnosis.thresholds import Thresholds
+from tb_gpu_doctor.telemetry.joining import extent, newest
+from tb_gpu_doctor.telemetry.memory import measure as measure_memory
+from tb_gpu_doctor.telemetry.series import Telemetry
+
+TELEMETRY_RULES: tuple[Callable[[Context], Iterable[Finding]], ...] = (
+    check_thermal_throttle,
+    check_power_throttle,
+    check_low_utilization,
+    check_gpu_shared,
+    check_pcie_degraded,
+    check_memory_pressure,
+    check_memory_headroom,
+)
+_PS_PER_NS = 1000
+
+
+def diagnose_telemetry(
+    telemetry: Telemetry, *, run: str = "", session: str = "telemetry", thresholds: Thresholds | None = None
+) -> Diagnosis:
+    """The diagnosis of one home without a profile; the newest recordings are judged."""
+    from tb_gpu_doctor.diagnosis.engine import finish_findings
+
+    context = Context((), thresholds or Thresholds(), newest(telemetry))
+    findings = finish_findings(context, [finding for rule in TELEMETRY_RULES for finding in rule(context)])
+    spans = [span for recording in context.telemetry.recordings if (span := extent(recording)) is not None]
+    severities = {finding.severity for finding in findings}
+    verdict: Verdict = "cannot_tell"
+    if severities & {"critical", "warning"}:
+        verdict = "critical" if "critical" in severities else "warning"
+    return Diagnosis(
+        verdict=verdict,
+        reasons=_limits_of_telemetry(context),
+        run=run,
+        session=session,
+        format="telemetry",
+        hosts=tuple(sorted({recording.host for recording in context.telemetry.recordings})),
+        window=None,
+        recorded=max(((end - start) * _PS_PER_NS for start, end in spans), default=None),
+        warnings=telemetry.problems,
+        gpus=tuple(_gpu(ref(gpu), gpu.series.facts.name) for gpu in context.telemetry.gpus),
+        # Steps by the process's own clock, not the GPUs': they are none of a profile.
+        steps=StepsReport(0, "none", None),
+        kernels=(),
+        findings=findings,
+        telemetry=report_telemetry(context),
+    )
+
+
+def _gpu(gpu: GpuRef, name: str | None) -> GpuReport:
+    return GpuReport(gpu, name, None, None, None, None, None, None, None, None)
+
+
+def _limits_of_telemetry(context: Context) -> tuple[Phrase, ...]:
+    """What telemetry cannot tell; what a high utilization does not mean is said where there is one."""
+    limits = context.thresholds
+    known = loads(context)
+    if not context.telemetry.gpus:
+        return (Phrase("telemetry.doubts.no_gpus"),)
+    if not known:
+        return (Phrase("telemetry.doubts.no_profile"), Phrase("telemetry.doubts.too_short"))
+    reasons = [Phrase("telemetry.doubts.no_profile")]
+    full = [gpu for gpu, load in known if load.utilization >= limits.utilization_full]
+    if full:
+        least = min(load.utilization for _, load in known if load.utilization >= limits.utilization_full)
+        reasons.append(Phrase("telemetry.doubts.full", {"gpus": names(context, full), "used": least}))
+    if any(measure_memory(gpu.series, gpu.recording.memory_growth) is None for gpu in judged(context)):
+        reasons.append(Phrase("telemetry.doubts.memory"))
+    return tuple(reasons)

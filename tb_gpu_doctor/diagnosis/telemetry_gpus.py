@@ -1,0 +1,64 @@
+"""Small questions about the GPUs that telemetry knows, as the rules ask them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from tb_gpu_doctor.diagnosis.model import GpuNames, GpuRef, Phrase
+from tb_gpu_doctor.telemetry.joining import GpuTelemetry
+from tb_gpu_doctor.telemetry.samples import busy
+
+if TYPE_CHECKING:
+    from tb_gpu_doctor.diagnosis.context import Context
+
+# Each of the worst GPUs gets its own sentences; of the others the title is enough.
+MOST_DESCRIBED = 4
+
+
+def ref(gpu: GpuTelemetry) -> GpuRef:
+    """The GPU as a diagnosis names it."""
+    return GpuRef(gpu.host, gpu.gpu)
+
+
+def names(context: Context, gpus: Iterable[GpuTelemetry]) -> GpuNames:
+    """GPUs as a parameter of a phrase, counted within the profile or, without one, within the telemetry."""
+    refs = tuple(sorted(map(ref, gpus)))
+    if context.profiles:
+        return context.names(refs)
+    known = context.telemetry.gpus
+    return GpuNames(refs, len(known), len({gpu.host for gpu in known}) > 1)
+
+
+def judged(context: Context) -> tuple[GpuTelemetry, ...]:
+    """The GPUs with enough busy samples to say something of them."""
+    limits = context.thresholds
+    found = []
+    for gpu in context.telemetry.gpus:
+        working = busy(gpu.series, limits.telemetry_busy_percent)
+        if (len(gpu.series) if working is None else int(working.sum())) >= limits.telemetry_min_samples:
+            found.append(gpu)
+    return tuple(found)
+
+
+def clock_time(unix_ns: int) -> str:
+    """A wall time for people, in UTC, since a logdir travels."""
+    try:
+        return datetime.fromtimestamp(unix_ns // 1_000_000_000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        return str(unix_ns)
+
+
+def since(gpu: GpuTelemetry, step: int | None, since_ns: int) -> Phrase:
+    """``since step 1,200``; by the clock where steps are not known, and from the start where it was so already."""
+    if len(gpu.series) and since_ns <= int(gpu.series.wall_ns[min(2, len(gpu.series) - 1)]):
+        return Phrase("telemetry.since.start")
+    if step is not None:
+        return Phrase("telemetry.since.step", {"step": step})
+    return Phrase("telemetry.since.time", {"time": clock_time(since_ns)})
+
+
+def worst_first(items: Sequence[tuple[GpuTelemetry, float]]) -> list[GpuTelemetry]:
+    """The GPUs by their number, largest first, as many as are described one by one."""
+    return [gpu for gpu, _ in sorted(items, key=lambda item: (-item[1], ref(item[0])))[:MOST_DESCRIBED]]
