@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from simulator.faults.cases import Case
-from simulator.scenarios import SimulatedRun
+from simulator.scenarios import SimulatedJob, SimulatedRun
 from simulator.truth import IDLE_CAUSES, Truth
 from tb_gpu_doctor.analysis.analyse import analyse
 from tb_gpu_doctor.analysis.results import TraceAnalysis
 from tb_gpu_doctor.diagnosis.context import HostProfile
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
-from tb_gpu_doctor.diagnosis.model import Diagnosis, Evidence, Finding, Phrase
+from tb_gpu_doctor.diagnosis.model import Diagnosis, Evidence, Finding, GpuRef, Phrase
 from tb_gpu_doctor.diagnosis.rules import RULES
 from tb_gpu_doctor.traces.xplane import read_xplane
 
@@ -104,11 +104,11 @@ def score(case: Case, seed: int) -> Score:
     """Simulates, diagnoses and compares one run."""
     started = time.perf_counter()
     run = case.run(seed)
-    analysis, diagnosis = diagnosed(run)
+    analyses, diagnosis = diagnosed(run)
     costs = case.costs(seed, run)
     kinds = ruled_kinds()
     faults = tuple(_fault(case, i, run, diagnosis, cost, kinds) for i, cost in enumerate(costs))
-    found, truth = _idle(analysis, run.truth)
+    found, truth = _idle(analyses, run)
     return Score(
         case.name,
         seed,
@@ -123,21 +123,31 @@ def score(case: Case, seed: int) -> Score:
     )
 
 
-def diagnosed(run: SimulatedRun) -> tuple[TraceAnalysis, Diagnosis]:
-    """What the doctor says of a run, by way of its file."""
+def diagnosed(run: SimulatedRun | SimulatedJob) -> tuple[list[TraceAnalysis], Diagnosis]:
+    """What the doctor says of a run, by way of its files."""
+    profiles = []
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"{run.hostname}.xplane.pb"
-        path.write_bytes(run.space.encode())
-        trace = read_xplane(str(path), run.hostname)
-        analysis = analyse(trace)
-        return analysis, diagnose_profiles([HostProfile(run.hostname, trace, analysis)])
+        for host in run.hosts:
+            path = Path(folder) / f"{host.hostname}.xplane.pb"
+            path.write_bytes(host.space.encode())
+            trace = read_xplane(str(path), host.hostname)
+            profiles.append(HostProfile(host.hostname, trace, analyse(trace)))
+        return [profile.analysis for profile in profiles], diagnose_profiles(profiles)
+
+
+def _number(run: SimulatedRun | SimulatedJob, ref: GpuRef) -> int:
+    """A GPU as the simulator counts them, over all hosts."""
+    if not isinstance(run, SimulatedJob):
+        return ref.id
+    each = len(run.hosts[0].truth.gpus)
+    return int(ref.host.rsplit("-", 1)[1]) * each + ref.id
 
 
 def _fault(
-    case: Case, index: int, run: SimulatedRun, diagnosis: Diagnosis, cost: float, kinds: frozenset[str]
+    case: Case, index: int, run: SimulatedRun | SimulatedJob, diagnosis: Diagnosis, cost: float, kinds: frozenset[str]
 ) -> FaultScore:
     fault, plant = run.truth.faults[index], case.planted[index].plant
-    shown = _shown(fault.kind, cost, run.truth, alone=len(case.planted) == 1)
+    shown = _shown(fault.kind, cost, run, alone=len(case.planted) == 1)
     required = min(cost, shown) >= MIN_COST_OF.get(fault.kind, MIN_COST) and fault.kind in kinds
     same = [finding for finding in diagnosis.findings if finding.kind == fault.kind]
     # several findings of a kind differ by cause
@@ -155,7 +165,7 @@ def _fault(
         shown,
         required,
         True,
-        tuple(ref.id for ref in finding.gpus) == fault.gpus if fault.gpus else None,
+        tuple(sorted(_number(run, ref) for ref in finding.gpus)) == fault.gpus if fault.gpus else None,
         finding.cause == fault.cause if fault.cause is not None else None,
         _names(finding, fault.culprit) if fault.culprit else None,
         finding.saving_ps_per_step / saved
@@ -164,8 +174,8 @@ def _fault(
     )
 
 
-def _shown(kind: str, cost: float, truth: Truth, alone: bool) -> float:
-    accounts = [truth.accounting(gpu.gpu) for gpu in truth.gpus if gpu.events]
+def _shown(kind: str, cost: float, run: SimulatedRun | SimulatedJob, alone: bool) -> float:
+    accounts = [host.truth.accounting(gpu.gpu) for host in run.hosts for gpu in host.truth.gpus if gpu.events]
     if kind == "transfer_bound" and not alone:
         return max(account.transfer / (account.end - account.start) for account in accounts)
     if kind not in _SHOWS_AS:
@@ -196,10 +206,19 @@ def _top(case: Case, faults: tuple[FaultScore, ...], diagnosis: Diagnosis) -> bo
     return first is not None and first.kind in good
 
 
-def _idle(analysis: TraceAnalysis, truth: Truth) -> tuple[dict[str, float], dict[str, float]]:
+def _idle(
+    analyses: Sequence[TraceAnalysis], run: SimulatedRun | SimulatedJob
+) -> tuple[dict[str, float], dict[str, float]]:
     errors, shares = dict.fromkeys(IDLE_CAUSES, 0.0), dict.fromkeys(IDLE_CAUSES, 0.0)
+    for analysis, host in zip(analyses, run.hosts, strict=True):
+        _idle_of_host(analysis, host.truth, errors, shares)
+    return errors, shares
+
+
+def _idle_of_host(analysis: TraceAnalysis, truth: Truth, errors: dict[str, float], shares: dict[str, float]) -> None:
+    """Raises the errors and the shares to those of one host's GPUs."""
     if analysis.window is None:
-        return errors, shares
+        return
     window = (analysis.window.start + truth.zero, analysis.window.end + truth.zero)
     for account in analysis.accounting:
         if not truth.gpus[account.device].events:
@@ -208,15 +227,17 @@ def _idle(analysis: TraceAnalysis, truth: Truth) -> tuple[dict[str, float], dict
         for cause, found in zip(IDLE_CAUSES, account.idle_by_cause, strict=True):
             errors[cause] = max(errors[cause], abs(found - true[cause]) / account.wall)
             shares[cause] = max(shares[cause], true[cause] / account.wall)
-    return errors, shares
 
 
 def _summary(finding: Finding) -> str:
     share = "" if finding.share is None else f" {finding.share:.0%}"
     cause = "" if finding.cause is None else f" ({finding.cause})"
-    return (
-        f"{finding.kind}{cause}{share} on {','.join(str(ref.id) for ref in finding.gpus) or '-'} [{finding.severity}]"
-    )
+    return f"{finding.kind}{cause}{share} on {','.join(map(_short, finding.gpus)) or '-'} [{finding.severity}]"
+
+
+def _short(ref: GpuRef) -> str:
+    host = ref.host.rsplit("-", 1)[-1]
+    return f"{host}:{ref.id}" if host != "0" else str(ref.id)
 
 
 def _names(finding: Finding, culprit: str) -> bool:

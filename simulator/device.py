@@ -59,12 +59,13 @@ class Kernel:
 
 
 class Collective:
-    """One collective over several GPUs: each rank starts alone, all end together."""
+    """One collective over several GPUs: each rank starts alone, all end together, within ``end_spread_ps``."""
 
-    def __init__(self, simulation: Simulation, ranks: int, transfer_ps: int) -> None:
+    def __init__(self, simulation: Simulation, ranks: int, transfer_ps: int, end_spread_ps: int = 0) -> None:
         self._simulation = simulation
         self._missing = ranks
         self._transfer_ps = transfer_ps
+        self._end_spread_ps = end_spread_ps
         self.done = Signal()
 
     def arrive(self) -> None:
@@ -72,6 +73,10 @@ class Collective:
         self._missing -= 1
         if not self._missing:
             self._simulation.spawn(self._finish())
+
+    def leave_delay(self) -> int:
+        """How long after the first a rank sees the end."""
+        return self._simulation.random.randrange(0, self._end_spread_ps + 1, 1_000) if self._end_spread_ps else 0
 
     def _finish(self) -> Process:
         yield self._transfer_ps
@@ -149,6 +154,9 @@ class Stream:
             if work.collective is not None:
                 work.collective.arrive()
                 yield work.collective.done
+                delay = work.collective.leave_delay()
+                if delay:
+                    yield delay
             else:
                 yield self.device.duration(work.kernel, work.step)
             work.end = simulation.now

@@ -44,6 +44,21 @@ class Recorder:
 
 
 @dataclass(frozen=True)
+class HostClock:
+    """A host's clock and profiler beside those of the job's other hosts.
+
+    Attributes:
+        delay_ps: how much later than intended its profiler begins to record; negative: earlier.
+        skew_ns: by how much its wall clock is ahead.
+        drift_ppm: by how much it runs too fast, in millionths.
+    """
+
+    delay_ps: int = 0
+    skew_ns: int = 0
+    drift_ppm: float = 0.0
+
+
+@dataclass(frozen=True)
 class Recording:
     """What surrounds the events in a file.
 
@@ -56,6 +71,14 @@ class Recording:
     length_ps: int
     recorder: Recorder = Recorder()
     first_ps: int = 0
+    clock: HostClock = HostClock()
+
+    def at(self, time: int) -> int:
+        """A time of the simulation on the file's clock, in whole nanoseconds."""
+        passed = time - self.first_ps
+        if not self.clock.drift_ppm:
+            return passed
+        return round(passed * (1 + self.clock.drift_ppm / 1e6) / PS_PER_NS) * PS_PER_NS
 
     def holds(self, start: int, end: int) -> bool:
         """Whether an event is in the file: what was open when the recording began or ended is not."""
@@ -136,10 +159,10 @@ def write(
         if recording.recorder.driver_threads:
             calls = [event for event in events if "correlation_id" in event.stats]
             events = [event for event in events if "correlation_id" not in event.stats]
-        _host_line(host, thread.line_id, thread.name, events, recording.first_ps)
+        _host_line(host, thread.line_id, thread.name, events, recording)
         if calls:
-            _host_line(host, 1_083 + number, f"Host Threads/{1_083 + number}", calls, recording.first_ps)
-    start_ns = recording.start_unix_ns + recording.first_ps // PS_PER_NS
+            _host_line(host, 1_083 + number, f"Host Threads/{1_083 + number}", calls, recording)
+    start_ns = recording.start_unix_ns + recording.first_ps // PS_PER_NS + recording.clock.skew_ns
     space.plane(
         "Task Environment",
         stats={
@@ -150,10 +173,10 @@ def write(
     return space
 
 
-def _host_line(host: Plane, line_id: int, name: str, events: Sequence[HostEvent], zero: int) -> None:
+def _host_line(host: Plane, line_id: int, name: str, events: Sequence[HostEvent], recording: Recording) -> None:
     line = host.line(line_id, name, HOST_LINES_NS, name)
     for event in sorted(events, key=lambda event: (event.start, -event.end)):
-        _event(line, event.name, event.start - zero, event.end - zero, event.stats)
+        _event(line, event.name, recording.at(event.start), recording.at(event.end), event.stats)
 
 
 def _event(line: Line, name: str, start: int, end: int, stats: dict[str, StatValue]) -> None:
@@ -194,5 +217,4 @@ def _device_plane(space: Space, device: Device, framework_stats: WorkStats, reco
             if work.graph is not None:
                 graph, node = work.graph
                 stats |= {"cuda_graph_id": Unsigned(graph), "cuda_graph_node_id": Unsigned(node)}
-            zero = recording.first_ps
-            _event(line, work.kernel.name, work.start - zero, work.end - zero, stats)
+            _event(line, work.kernel.name, recording.at(work.start), recording.at(work.end), stats)

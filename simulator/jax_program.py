@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from simulator.device import Collective, Device, Kernel, Stream, Work, launch
 from simulator.engine import Process, Queue, Signal, Simulation, us
+from simulator.exchange import Exchange
 from simulator.host import HostThread, Interruption
 from simulator.items import HostWork, StepSync
 from simulator.launcher import Launching, StepLauncher
@@ -79,15 +80,20 @@ class _Execution:
 
 
 class JaxProgram:
-    """Builds the threads of the run; ``markers`` fill up as it runs."""
+    """Builds the threads of the run; ``markers`` fill up as it runs.
 
-    def __init__(self, simulation: Simulation, devices: Sequence[Device], run: JaxRun) -> None:
+    ``exchange``: the collectives, when GPUs of other programs take part in them.
+    """
+
+    def __init__(
+        self, simulation: Simulation, devices: Sequence[Device], run: JaxRun, exchange: Exchange | None = None
+    ) -> None:
         self._simulation = simulation
         self._devices = devices
         self._run = run
         self.threads: list[HostThread] = []
         self.markers: list[Marker] = []
-        self._collectives: dict[tuple[int, int], Collective] = {}
+        self._exchange = exchange or Exchange(simulation, len(devices))
         self._finished: dict[tuple[int, int], Signal] = {
             (device.index, step): Signal() for device in devices for step in range(run.steps)
         }
@@ -237,7 +243,7 @@ class JaxProgram:
             return self._thunk(by, stream, kernel, step, waits, shared)
 
         def collective(index: int, item: AllReduce) -> Collective:
-            return self._collective(step, index, item)
+            return self._exchange.collective(step, index, item.micros)
 
         graph_stats: Stats = {"context_id": _context(self._compute[device]), "hlo_module": Ref(MODULE)}
         launcher = StepLauncher(thread, streams, step, one, collective, graph_stats)
@@ -259,13 +265,6 @@ class JaxProgram:
             work = yield from launch(thread, stream, kernel, step, self._run.launch_us, stats, waits_for, collective)
         yield from thread.spend(us(around * 0.3 / 1e6), "launch")
         return work
-
-    def _collective(self, step: int, index: int, item: AllReduce) -> Collective:
-        key = (step, index)
-        if key not in self._collectives:
-            transfer = self._simulation.jitter(us(item.micros), 0.02)
-            self._collectives[key] = Collective(self._simulation, len(self._devices), transfer)
-        return self._collectives[key]
 
 
 def _relay(simulation: Simulation, source: Signal, target: Signal) -> Process:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from simulator import jax_program, tf_program
 from simulator.device import Device
 from simulator.engine import PS_PER_NS, Simulation, ms
-from simulator.export import SETTLING, Recorder, Recording, WorkStats, write
+from simulator.export import SETTLING, HostClock, Recorder, Recording, WorkStats, write
 from simulator.hardware import A100, H100, Gpu
 from simulator.host import HostThread
 from simulator.jax_models import tiny_ops, transformer, unfit_kernels
@@ -38,6 +38,26 @@ class SimulatedRun:
         """Path of the file below a logdir."""
         return f"{self.name}/plugins/profile/{self.session}/{self.hostname}.xplane.pb"
 
+    @property
+    def hosts(self) -> tuple[SimulatedRun, ...]:
+        """The files of the run, each with the truth about its GPUs: only this one."""
+        return (self,)
+
+
+@dataclass(frozen=True)
+class SimulatedJob:
+    """A finished run over several hosts: one file a host, each with a clock of its own.
+
+    Attributes:
+        hosts: the files that there are, each with the truth about its own GPUs.
+        truth: that of the first host, with the faults of the job; a fault's GPUs are counted over all hosts.
+    """
+
+    name: str
+    session: str
+    hosts: tuple[SimulatedRun, ...]
+    truth: Truth
+
 
 def finish(
     name: str,
@@ -49,15 +69,19 @@ def finish(
     faults: tuple[Fault, ...],
     framework_stats: WorkStats,
     recorder: Recorder | None = None,
+    hostname: str = "gpu-node-0",
+    clock: HostClock | None = None,
 ) -> SimulatedRun:
-    """File and truth of a simulation that has run to its end."""
+    """File and truth of a simulation that has run to its end; of one of its hosts where there are several."""
+    clock = clock or HostClock()
     recorder = recorder or Recorder()
     work_ends = [work.end for device in devices for work in device.work]
     end = max(markers[-1].end, *work_ends) + MARGIN + recorder.runs_on_ps
     first, last = (round(end * share / PS_PER_NS) * PS_PER_NS for share in recorder.cut)
     if recorder.skip:
         first = max(first, markers[recorder.skip - 1].start - SETTLING // 2)
-    recording = Recording("gpu-node-0", start_unix_ns, last - first, recorder, first)
+    first = max(0, first + clock.delay_ps)
+    recording = Recording(hostname, start_unix_ns, last - first, recorder, first, clock)
     space = write(devices, threads, recording, framework_stats)
     gpus = tuple(gpu_truth(device, markers, START) for device in devices)
     whole = [

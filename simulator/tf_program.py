@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from simulator.device import Collective, Device, Kernel, Stream, Work, launch
 from simulator.engine import Process, Queue, Signal, Simulation, us
+from simulator.exchange import Exchange
 from simulator.host import HostThread, Interruption
 from simulator.items import HostWork, StepSync
 from simulator.launcher import Launching, StepLauncher
@@ -68,15 +69,20 @@ class _Call:
 
 
 class TfProgram:
-    """Builds the threads of the run; ``markers`` fill up as it runs."""
+    """Builds the threads of the run; ``markers`` fill up as it runs.
 
-    def __init__(self, simulation: Simulation, devices: Sequence[Device], run: TfRun) -> None:
+    ``exchange``: the collectives, when GPUs of other programs take part in them.
+    """
+
+    def __init__(
+        self, simulation: Simulation, devices: Sequence[Device], run: TfRun, exchange: Exchange | None = None
+    ) -> None:
         self._simulation = simulation
         self._run = run
         self._devices = devices
         self.threads: list[HostThread] = []
         self.markers: list[Marker] = []
-        self._collectives: dict[tuple[int, int], Collective] = {}
+        self._exchange = exchange or Exchange(simulation, len(devices))
         self._losses: dict[tuple[int, int], Work] = {}
         self._traced = 2
         self._helpers: dict[int, HostThread] = {}
@@ -214,7 +220,7 @@ class TfProgram:
             return self._op(by, stream, kernel, step, waits, shared)
 
         def collective(index: int, item: AllReduce) -> Collective:
-            return self._collective(step, index, item)
+            return self._exchange.collective(step, index, item.micros)
 
         context: Stats = {"context_id": f"$${streams['compute'].device.index + 1}"}
         launcher = StepLauncher(thread, streams, step, one, collective, context, lambda: self._helper(replica))
@@ -249,13 +255,6 @@ class TfProgram:
         if replica not in self._helpers:
             self._helpers[replica] = self._thread("tf_Compute")
         return self._helpers[replica]
-
-    def _collective(self, step: int, index: int, item: AllReduce) -> Collective:
-        key = (step, index)
-        if key not in self._collectives:
-            transfer = self._simulation.jitter(us(item.micros), 0.02)
-            self._collectives[key] = Collective(self._simulation, len(self._devices), transfer)
-        return self._collectives[key]
 
 
 def framework_stats(work: Work) -> dict[str, StatValue]:

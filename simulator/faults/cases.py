@@ -16,11 +16,12 @@ from simulator.faults.bases import base, varied
 from simulator.faults.device_faults import DEVICE_FAULTS, PROFILE_FAULTS
 from simulator.faults.healthy import healthy_setups
 from simulator.faults.host_faults import HOST_FAULTS
+from simulator.faults.job_faults import JOB_FAULTS, LAYOUTS, healthy_jobs, on_hosts
 from simulator.faults.plant import STRENGTHS, Plant
 from simulator.faults.setup import Setup, Style, simulate
-from simulator.scenarios import SimulatedRun
+from simulator.scenarios import SimulatedJob, SimulatedRun
 
-PLANTS: dict[str, Plant] = {plant.id: plant for plant in (*HOST_FAULTS, *DEVICE_FAULTS, *PROFILE_FAULTS)}
+PLANTS: dict[str, Plant] = {plant.id: plant for plant in (*HOST_FAULTS, *DEVICE_FAULTS, *PROFILE_FAULTS, *JOB_FAULTS)}
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,15 @@ class Case:
         name: unique, and enough to find it again.
         planted: the faults; empty for a healthy control.
         start: the setup before anything is planted.
+        style, gpus, hosts: of the setup.
     """
 
     name: str
     planted: tuple[Planted, ...]
     start: Callable[[Random], Setup]
+    style: Style
+    gpus: int
+    hosts: int = 1
 
     def setup(self, seed: int, without: int | None = None) -> Setup:
         """The setup with all faults, or all but one."""
@@ -63,13 +68,13 @@ class Case:
                 setup = planted.plant.apply(setup, planted.share)
         return setup
 
-    def run(self, seed: int) -> SimulatedRun:
+    def run(self, seed: int) -> SimulatedRun | SimulatedJob:
         """The run."""
         setup = self.setup(seed)
         faults = tuple(planted.plant.fault(setup) for planted in self.planted)
         return simulate(setup, self.name, self._number(seed), faults)
 
-    def costs(self, seed: int, run: SimulatedRun) -> tuple[float, ...]:
+    def costs(self, seed: int, run: SimulatedRun | SimulatedJob) -> tuple[float, ...]:
         """What each fault costs, as a share of the run's time: by simulating it without the fault."""
         found = []
         for index, planted in enumerate(self.planted):
@@ -84,12 +89,12 @@ class Case:
         return crc32(self.name.encode()) + seed
 
 
-def _per_step(run: SimulatedRun) -> float:
+def _per_step(run: SimulatedRun | SimulatedJob) -> float:
     low, high = run.truth.window
     return (high - low) / run.truth.steps
 
 
-def _case(style: Style, gpus: int, *planted: tuple[str, str]) -> Case:
+def _case(style: Style, gpus: int, *planted: tuple[str, str], hosts: int = 1) -> Case:
     chosen = tuple(Planted(PLANTS[name], strength) for name, strength in planted)
     shapes = {item.plant.shape for item in chosen} - {"large"}
     shape = shapes.pop() if shapes else "large"
@@ -99,14 +104,17 @@ def _case(style: Style, gpus: int, *planted: tuple[str, str]) -> Case:
 
     def start(rng: Random) -> Setup:
         setup = base(style, gpus, shape, steps, rng)
-        return varied(setup, rng, cut=steps == 6 and not about_profile)
+        setup = varied(setup, rng, cut=steps == 6 and not about_profile)
+        return on_hosts(setup, hosts, rng) if hosts > 1 else setup
 
-    return Case(f"{name}/{style}/{gpus}", chosen, start)
+    return Case(f"{name}/{style}/{gpus}{f'x{hosts}' if hosts > 1 else ''}", chosen, start, style, gpus, hosts)
 
 
 def _singles() -> list[Case]:
     found = []
     for plant in PLANTS.values():
+        if plant in JOB_FAULTS and plant.kind == "imbalance":
+            continue
         number = crc32(plant.id.encode())  # not its place: a new plant must not rename the others' cases
         for place, style in enumerate(plant.styles):
             for step, strength in enumerate(STRENGTHS):
@@ -154,9 +162,26 @@ _PAIRS: tuple[tuple[Style, int, tuple[str, str], tuple[str, str]], ...] = (
 )
 
 
+def _jobs() -> list[Case]:
+    """Faults over several hosts: what holds the others back, and what only looks like it."""
+    found = []
+    named = [plant for plant in PLANTS.values() if plant.kind == "imbalance" or plant in JOB_FAULTS]
+    for plant in named:
+        for place, style in enumerate(plant.styles):
+            for step, strength in enumerate(STRENGTHS):
+                layouts = [layout for layout in LAYOUTS if layout[0] >= plant.min_gpus]
+                gpus, hosts = layouts[(crc32(plant.id.encode()) + place + 2 * step) % len(layouts)]
+                found.append(_case(style, gpus, (plant.id, strength), hosts=hosts))
+    return found
+
+
 @cache
 def all_cases() -> dict[str, Case]:
     """Every case by name."""
     found = [*_singles(), *(_case(style, gpus, first, second) for style, gpus, first, second in _PAIRS)]
-    found += [Case(name, (), start) for name, start in healthy_setups().items()]
+    found += _jobs()
+    for name, start in healthy_setups().items():
+        style, gpus = name.split("/")[1:]
+        found.append(Case(name, (), start, style, int(gpus)))  # type: ignore[arg-type]
+    found += [Case(name, (), start, style, gpus, n) for name, (style, gpus, n, start) in healthy_jobs().items()]
     return {case.name: case for case in found}

@@ -24,7 +24,8 @@ class Plant:
         styles: where it occurs.
         cause, culprit: as in `simulator.truth.Fault`.
         shape: the model that it needs.
-        scope: whether the finding names all GPUs, one (the setup's target), those unused, or none.
+        scope: whether the finding names all GPUs, one (the setup's target), those of its host, those with
+            even numbers, those unused, or none.
         also: kinds that are just as true of it.
         timed: whether its cost shows as a longer step; otherwise it is the share that was asked for.
     """
@@ -36,7 +37,7 @@ class Plant:
     cause: str | None = None
     culprit: str = ""
     shape: Shape = "large"
-    scope: Literal["all", "target", "unused", "none"] = "all"
+    scope: Literal["all", "target", "host", "even", "unused", "none"] = "all"
     timed: bool = True
     min_gpus: int = 1
     max_gpus: int = 8
@@ -53,6 +54,8 @@ class Plant:
         gpus = {
             "all": setup.all_gpus,
             "target": (setup.target,),
+            "host": setup.on_host(setup.target // setup.gpus_of_host),
+            "even": tuple(range(0, setup.gpus, 2)),
             "unused": tuple(range(setup.gpus, setup.gpus + setup.unused)),
             "none": (),
         }[self.scope]

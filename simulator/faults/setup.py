@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from simulator import eager_program, jax_program, tf_program
 from simulator.device import Device, Kernel
 from simulator.eager_program import EagerProgram, EagerRun
-from simulator.export import Recorder, WorkStats
+from simulator.engine import Simulation
+from simulator.exchange import Exchange
+from simulator.export import HostClock, Recorder, WorkStats
 from simulator.hardware import H100, Gpu
 from simulator.host import HostThread, Interruption
 from simulator.items import Graph
 from simulator.jax_program import JaxProgram, JaxRun
 from simulator.models import AllReduce, Item
-from simulator.scenarios import SimulatedRun, finish, new_simulation
+from simulator.scenarios import SimulatedJob, SimulatedRun, finish, new_simulation
 from simulator.tf_input import InputSpec
 from simulator.tf_program import TfProgram, TfRun
 from simulator.truth import Fault, Marker
@@ -40,6 +42,11 @@ class Setup:
         serialized: the GPUs run one thing at a time.
         recorder: how the profiler is set up.
         processors: how many threads of the host run at once, 0 for enough.
+        slow_at: slowdown by GPU and step.
+        clocks: of the hosts that the GPUs are spread over, in equal parts; without any there is one.
+        link_slowdown: how many times as long data moves between GPUs.
+        lost_hosts: hosts whose files are missing.
+        host_run: fields of the style's run of one host only.
     """
 
     style: Style
@@ -56,6 +63,11 @@ class Setup:
     recorder: Recorder = field(default_factory=Recorder)
     gpu: Gpu = H100
     processors: int = 0
+    slow_at: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
+    clocks: tuple[HostClock, ...] = ()
+    link_slowdown: float = 1.0
+    lost_hosts: frozenset[int] = frozenset()
+    host_run: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def step_us(self) -> float:
@@ -66,6 +78,15 @@ class Setup:
     def recorded_steps(self) -> int:
         """The steps after the recording's begin."""
         return self.steps - self.recorder.skip
+
+    @property
+    def gpus_of_host(self) -> int:
+        """How many GPUs each host has."""
+        return self.gpus // max(1, len(self.clocks))
+
+    def on_host(self, host: int) -> tuple[int, ...]:
+        """The GPUs of one host."""
+        return tuple(range(host * self.gpus_of_host, (host + 1) * self.gpus_of_host))
 
     @property
     def all_gpus(self) -> tuple[int, ...]:
@@ -116,41 +137,89 @@ def scaled(items: Iterable[Item], factor: float, collectives: bool = True) -> li
     return found
 
 
-def simulate(setup: Setup, name: str, seed: int, faults: tuple[Fault, ...] = ()) -> SimulatedRun:
-    """Runs a setup; equal arguments give an equal run."""
+@dataclass(frozen=True)
+class _Process:
+    """One host's part of a run: its GPUs and what its threads left behind."""
+
+    devices: list[Device]
+    threads: list[HostThread]
+    markers: list[Marker]
+    stats: WorkStats
+
+
+def simulate(setup: Setup, name: str, seed: int, faults: tuple[Fault, ...] = ()) -> SimulatedRun | SimulatedJob:
+    """Runs a setup; equal arguments give an equal run. Several hosts, each with a process, make a job."""
     simulation = new_simulation(seed)
     simulation.processors = setup.processors
+    if not setup.clocks:
+        exchange = Exchange(simulation, setup.gpus, setup.link_slowdown)
+        process = _process(setup, simulation, setup.all_gpus, setup.unused, setup.run, exchange)
+        simulation.run()
+        threads, markers = process.threads, process.markers
+        return finish(name, *_SESSION, process.devices, threads, markers, faults, process.stats, setup.recorder)
+    exchange = Exchange(simulation, setup.gpus, setup.link_slowdown, _END_SPREAD_US)
+    processes = [
+        _process(setup, simulation, setup.on_host(host), 0, {**setup.run, **setup.host_run.get(host, {})}, exchange)
+        for host in range(len(setup.clocks))
+    ]
+    simulation.run()
+    hosts = tuple(
+        finish(
+            name, *_SESSION, p.devices, p.threads, p.markers, (), p.stats, setup.recorder, f"gpu-node-{host}",
+            setup.clocks[host],
+        )
+        for host, p in enumerate(processes)
+        if host not in setup.lost_hosts
+    )  # fmt: skip
+    return SimulatedJob(name, _SESSION[0], hosts, replace(hosts[0].truth, faults=faults))
+
+
+def _process(
+    setup: Setup,
+    simulation: Simulation,
+    gpus: Sequence[int],
+    unused: int,
+    run: Mapping[str, Any],
+    exchange: Exchange,
+) -> _Process:
+    """The program that trains on some of the GPUs, which it counts from 0."""
     devices = [
         Device(
             simulation,
             index,
             setup.gpu,
-            setup.slow.get(index, 1.0),
+            setup.slow.get(gpu, 1.0),
             setup.spread,
-            setup.slow_steps,
+            {**setup.slow_steps, **setup.slow_at.get(gpu, {})},
             setup.serialized,
         )
-        for index in range(setup.gpus + setup.unused)
+        for index, gpu in enumerate([*gpus, *range(setup.gpus, setup.gpus + unused)])
     ]
-    used = devices[: setup.gpus]
-    threads: list[HostThread]
-    markers: list[Marker]
-    stats: WorkStats
+    used = devices[: len(gpus)]
+    run = {key: _own(value, gpus) if key in _BY_GPU else value for key, value in run.items()}
+
+    def model(replica: int) -> Iterable[Item]:
+        return setup.model(gpus[replica])
+
     if setup.style == "keras":
-        tf = TfProgram(simulation, used, TfRun(steps=setup.steps, plan=setup.model, **{"input": FAST, **setup.run}))
-        threads, markers, stats = tf.threads, tf.markers, tf_program.framework_stats
-    elif setup.style == "jax":
-        jax_run = JaxRun(steps=setup.steps, plan=lambda: setup.model(0), plan_of=setup.model, **setup.run)
-        jax = JaxProgram(simulation, used, jax_run)
-        threads, markers, stats = jax.threads, jax.markers, jax_program.framework_stats
-    else:
-        dialect: Literal["tensorflow", "jax"] = "tensorflow" if setup.style == "eager_tf" else "jax"
-        eager_run = EagerRun(steps=setup.steps, plan=lambda: setup.model(0), dialect=dialect, **setup.run)
-        eager = EagerProgram(simulation, used, eager_run)
-        threads, markers, stats = eager.threads, eager.markers, eager_program.framework_stats
-    simulation.run()
-    return finish(name, *_SESSION, devices, threads, markers, faults, stats, setup.recorder)
+        tf = TfProgram(simulation, used, TfRun(steps=setup.steps, plan=model, **{"input": FAST, **run}), exchange)
+        return _Process(devices, tf.threads, tf.markers, tf_program.framework_stats)
+    if setup.style == "jax":
+        jax_run = JaxRun(steps=setup.steps, plan=lambda: model(0), plan_of=model, **run)
+        jax = JaxProgram(simulation, used, jax_run, exchange)
+        return _Process(devices, jax.threads, jax.markers, jax_program.framework_stats)
+    dialect: Literal["tensorflow", "jax"] = "tensorflow" if setup.style == "eager_tf" else "jax"
+    eager_run = EagerRun(steps=setup.steps, plan=lambda: model(0), dialect=dialect, **run)
+    eager = EagerProgram(simulation, used, eager_run)
+    return _Process(devices, eager.threads, eager.markers, eager_program.framework_stats)
 
 
+def _own(by_gpu: Mapping[int, Any], gpus: Sequence[int]) -> dict[int, Any]:
+    return {index: by_gpu[gpu] for index, gpu in enumerate(gpus) if gpu in by_gpu}
+
+
+# Fields of a style's run that go by GPU, and within how many microseconds ranks of a job see a collective's end.
+_BY_GPU = ("late_host", "late_input", "copy_factor")
+_END_SPREAD_US = 4.0
 # An input pipeline that is always ahead.
 FAST = InputSpec(elements=8, map_us=300, parallelism=4, buffer=4, ready=3, read_us=20)

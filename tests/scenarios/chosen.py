@@ -13,8 +13,7 @@ _MAX_GPUS = 2
 
 
 def _is_chosen(case: Case) -> bool:
-    style, gpus = case.name.split("/")[1:]
-    return int(gpus) <= _MAX_GPUS and not style.startswith("eager")
+    return case.gpus <= _MAX_GPUS and not case.style.startswith("eager")
 
 
 @cache
@@ -31,13 +30,13 @@ def single_cases() -> tuple[str, ...]:
 @cache
 def pair_cases() -> tuple[str, ...]:
     """Every third pair with few GPUs."""
-    return tuple(c.name for c in all_cases().values() if len(c.planted) == 2 and int(c.name[-1]) <= _MAX_GPUS)[::3]
+    return tuple(c.name for c in all_cases().values() if len(c.planted) == 2 and c.gpus <= _MAX_GPUS)[::3]
 
 
 @cache
 def healthy_cases() -> tuple[str, ...]:
     """The controls with few GPUs."""
-    return tuple(case.name for case in all_cases().values() if not case.planted and int(case.name[-1]) <= _MAX_GPUS)
+    return tuple(case.name for case in all_cases().values() if not case.planted and case.gpus <= _MAX_GPUS)
 
 
 @cache
