@@ -87,6 +87,11 @@ class Routes:
             "/timeline/bins": self._bins,
             "/timeline/events": self._events,
             "/timeline/at": self._at,
+            "/timeline/range": self._range,
+            "/timeline/find": self._find_kernels,
+            "/timeline/next_gap": self._next_gap,
+            "/timeline/waits": self._waits,
+            "/timeline/streams": self._streams,
             "/kernels": self._kernels,
             "/steps": self._steps,
             "/gaps": self._gaps,
@@ -145,6 +150,45 @@ class Routes:
         if lane >= timeline.lane_count:
             raise HttpError(404, "unknown_lane", lane=str(lane))
         return json_answer(request, timeline.at(lane, time))
+
+    def _range(self, request: Request) -> Response:
+        start, end = _range(request)
+        return json_answer(request, self._view(request).ranges.accounting(start, end))
+
+    def _find_kernels(self, request: Request) -> Response:
+        from tb_gpu_doctor.plugin.timeline_range import DEFAULT_HITS, MAX_HITS
+
+        start, end = _range(request)
+        query = name_argument(request, "query")
+        limit = int_argument(request, "limit", 0, MAX_HITS, default=DEFAULT_HITS)
+        last = int_argument(request, "last", 0, 1, default=0) == 1
+        view = self._view(request)
+        lane = _lane(request, view.timeline.lane_count)
+        return json_answer(request, view.ranges.find(query, start, end, limit, lane, last))
+
+    def _next_gap(self, request: Request) -> Response:
+        time = time_argument(request, "time_ps")
+        back = int_argument(request, "back", 0, 1, default=0) == 1
+        shortest = int_argument(request, "shortest_ps", 0, 1 << 62, default=1)
+        view = self._view(request)
+        lane = _lane(request, view.timeline.lane_count)
+        return json_answer(request, view.ranges.next_gap(time, back, shortest, lane))
+
+    def _waits(self, request: Request) -> Response:
+        start, end = _range(request)
+        width = int_argument(request, "width", 1, MAX_WIDTH)
+        return binary_answer(request, self._view(request).ranges.wait_bins(start, end, width), compress=True)
+
+    def _streams(self, request: Request) -> Response:
+        from tb_gpu_doctor.plugin.timeline_range import DEFAULT_STREAM_EVENTS, MAX_STREAM_EVENTS
+
+        start, end = _range(request)
+        limit = int_argument(request, "limit", 0, MAX_STREAM_EVENTS, default=DEFAULT_STREAM_EVENTS)
+        view = self._view(request)
+        lane = _lane(request, view.timeline.lane_count)
+        if lane is None:
+            raise HttpError(400, "bad_parameter", name="lane")
+        return json_answer(request, view.ranges.streams(lane, start, end, limit))
 
     def _kernels(self, request: Request) -> Response:
         return json_answer(request, self._view(request).kernels_json)
@@ -212,6 +256,16 @@ class Routes:
         from tb_gpu_doctor.plugin.session_view import analyse
 
         return analyse(session, report, lambda path: shown_path(path, found.root))
+
+
+def _lane(request: Request, count: int) -> int | None:
+    """The lane that the request names; None where it names none."""
+    if "lane" not in request.args:
+        return None
+    lane = int_argument(request, "lane", 0, 1 << 16)
+    if lane >= count:
+        raise HttpError(404, "unknown_lane", lane=str(lane))
+    return lane
 
 
 def _range(request: Request) -> tuple[int, int]:

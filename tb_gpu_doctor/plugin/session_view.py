@@ -14,6 +14,7 @@ from tb_gpu_doctor.plugin.gaps_view import GapsView
 from tb_gpu_doctor.plugin.responses import to_json
 from tb_gpu_doctor.plugin.steps_view import steps_answer
 from tb_gpu_doctor.plugin.timeline import MAX_NAME_CHARS, Timeline, shorten
+from tb_gpu_doctor.plugin.timeline_range import RangeView
 from tb_gpu_doctor.traces.columns import PS_PER_MS, PS_PER_US
 from tb_gpu_doctor.traces.errors import TraceError
 
@@ -73,6 +74,7 @@ class SessionView:
         self.meta_json = to_json(self.timeline.meta())
         self.kernels_json = to_json(_kernels(result, hosts))
         self.gaps = GapsView(self.timeline)
+        self.ranges = RangeView(result.traces, result.job, self.timeline)
         whole = (result.traces, result.analyses, result.job, self.timeline)
         self.steps_json = to_json(steps_answer(*whole))
         self.collectives_json = to_json(collectives_answer(*whole))
@@ -85,7 +87,7 @@ class SessionView:
         # The diagnosis holds tens of sentences and at most a few hundred intervals.
         made = (self.meta_json, self.kernels_json, self.steps_json, self.collectives_json)
         texts = sum(map(len, made)) + sum(map(len, self._diagnosis_json.values()))
-        return self.timeline.size_bytes + self.gaps.size_bytes + texts + 100_000
+        return self.timeline.size_bytes + self.gaps.size_bytes + self.ranges.size_bytes + texts + 100_000
 
     def diagnosis_json(self, lang: str) -> bytes:
         """The diagnosis in one language, worded once."""

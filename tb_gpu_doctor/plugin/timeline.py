@@ -155,6 +155,11 @@ class Timeline:
                 self.sources.append(LaneSource(index, hosts[index], hosts_files[index], device, shifts[index]))
 
     @property
+    def lanes(self) -> tuple[Lane, ...]:
+        """One a GPU, in the order of ``sources``."""
+        return tuple(self._lanes)
+
+    @property
     def lane_count(self) -> int:
         """How many GPUs there are."""
         return len(self._lanes)
