@@ -47,7 +47,7 @@ class _Waits:
     def time_before(self, at: Int64) -> Int64:
         """How long the lane waits before each of the times ``at``."""
         if not len(self.start):
-            return np.zeros(len(at), np.int64)
+            return np.zeros_like(at)
         index = np.searchsorted(self.start, at, side="right") - 1
         inside = np.maximum(index, 0)
         partial = np.minimum(at - self.start[inside], self.before[inside + 1] - self.before[inside])
@@ -70,7 +70,8 @@ class _Source:
         """Rows of the device events that share time with [start, end) of the timeline."""
         low = self.part.event_start[self.rows] + self.offset
         high = low + self.part.event_duration[self.rows]
-        return np.flatnonzero((low < end) & (high > start)) + self.rows.start
+        rows: Int64 = np.flatnonzero((low < end) & (high > start)) + self.rows.start
+        return rows
 
 
 class RangeView:
