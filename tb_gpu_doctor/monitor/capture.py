@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 # A GPU under full load is often at its power limit, and syncing boost clocks is a setting: neither is news.
 _NEWS = ("hardware_slowdown", "software_thermal", "hardware_thermal", "power_brake")
-_RECENT = 20
-_BASELINE = 50
+# Steps whose medians are compared; fewer would take noise for a rise.
+_RECENT = 30
+_BASELINE = 60
 _CHECK_EVERY = 5
 
 
@@ -119,6 +120,7 @@ class _Running:
     scheduled: bool
     start_ns: int
     deadline: float
+    reached: int = -1
 
 
 class Capture:
@@ -169,7 +171,8 @@ class Capture:
             return number > self._running.last or number < self._running.first
         ranges = self._ranges
         while ranges and ranges[0][1] < number:
-            ranges.popleft()
+            first, last = ranges.popleft()
+            tell(self._recorder, "steps_are_past", first=first, last=last, step=number)
         if ranges and ranges[0][0] < number + count:
             return True
         options = self.options
@@ -204,6 +207,7 @@ class Capture:
         """Count the step; True when `finish` is due."""
         self._steps_seen += 1
         if self._running is not None:
+            self._running.reached = number
             return number >= self._running.last or time.monotonic() >= self._running.deadline
         if self.options.profile_slower is not None and not profiled and self._steps_seen > self.options.warmup:
             self._watch_time(duration_ns)
@@ -226,8 +230,8 @@ class Capture:
             self._ask(f"step_time {now / self._baseline - 1:.3f} {self._baseline / 1e6:.3f} {now / 1e6:.3f}")
             self._baseline = now  # the next rise counts from here
             self._recent.clear()
-        else:
-            self._baseline = min(self._baseline, now)
+        elif slower is not None and now * (1 + slower) < self._baseline:
+            self._baseline = now  # faster for good: a compilation came late, or a neighbour left
 
     def finish(self) -> None:
         """End the running profile and put it into the logdir."""
@@ -235,7 +239,7 @@ class Capture:
         if running is None:
             return
         self._recent.clear()
-        self._not_before = running.last + self.options.min_distance
+        self._not_before = max(running.reached, running.first) + self.options.min_distance
         stop_ns = time.time_ns()
         with contextlib.suppress(Exception):
             # What was launched in these steps shall be in the profile.
@@ -261,7 +265,7 @@ class Capture:
             {
                 "reason": running.reason,
                 "first_step": running.first,
-                "last_step": running.last,
+                "last_step": max(running.reached, running.first),
                 "framework": running.framework.name,
                 "session": delivery.session,
                 "files": list(delivery.files),
@@ -291,7 +295,8 @@ class Capture:
                 if framework.name == "tensorflow":
                     framework.start_profile(folder)
                     framework.stop_profile(save=False)
-            framework.synchronize()
+            with contextlib.suppress(Exception):
+                framework.synchronize()  # TensorFlow cannot while it trains over several workers
             framework.start_profile(folder)
         except Exception as error:
             _remove(folder)

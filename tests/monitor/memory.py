@@ -57,9 +57,7 @@ class MemoryRecorder:
 class MemoryMonitor:
     """Stands where a `GpuMonitor` stands: hooks and their recorder."""
 
-    def __init__(
-        self, logdir: Any = "", framework: str | None = None, recorder: Any = None, **options: Any
-    ) -> None:
+    def __init__(self, logdir: Any = "", framework: str | None = None, recorder: Any = None, **options: Any) -> None:
         self.recorder = recorder or MemoryRecorder()
         chosen = CaptureOptions(**options)
         self.hooks = StepHooks(self.recorder, framework=framework)
