@@ -7,21 +7,18 @@ its framing and its messages are used here; below them stands a file that keeps 
 from __future__ import annotations
 
 import os
-import socket
 import sys
-import time
 from collections import deque
-from itertools import count
 from typing import Any, Protocol
 
 from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
+from tb_gpu_doctor.monitor.origin import Origin
 from tb_gpu_doctor.recording_format import PLUGIN_NAME
 
 # What waits for a disk that is full or a server that does not answer: many minutes of 8 GPUs.
 MAX_PENDING_BYTES = 16 << 20
-_UNIQUE = count()
 
 
 def is_remote(path: str) -> bool:
@@ -94,15 +91,15 @@ class EventFile:
     Only one thread may use it at a time.
 
     Args:
-        folder: an existing folder.
+        folder: an existing folder, this file's alone.
+        origin: whose file it is.
         suffix: end of the file's name.
     """
 
-    def __init__(self, folder: str, suffix: str = "") -> None:
-        name = (
-            f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname() or 'localhost'}"
-            f".{os.getpid()}.{next(_UNIQUE)}{suffix}"
-        )
+    def __init__(self, folder: str, origin: Origin, suffix: str = "") -> None:
+        began_ns = origin.now_ns()
+        host = origin.host.replace("/", "_")
+        name = f"events.out.tfevents.{began_ns // 1_000_000_000:010d}.{host}.{origin.process_id}.0{suffix}"
         separator = "/" if is_remote(folder) else os.sep
         self.path = f"{folder.rstrip(separator)}{separator}{name}"
         self._remote = is_remote(folder)
@@ -116,7 +113,7 @@ class EventFile:
         self.dropped_records = 0
         self._add(
             event_pb2.Event(
-                wall_time=time.time(),
+                wall_time=began_ns / 1e9,
                 file_version="brain.Event:2",
                 source_metadata=event_pb2.SourceMetadata(writer="tb_gpu_doctor.monitor"),
             )

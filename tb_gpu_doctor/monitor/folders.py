@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import time
 
 from tb_gpu_doctor.monitor.event_file import file_layer, is_remote
+from tb_gpu_doctor.monitor.origin import Origin
 from tb_gpu_doctor.recording_format import FOLDER
 
 MOST_RUNS = 100_000
-
-
-def host_name() -> str:
-    """This machine's name as the profiler of TensorFlow and JAX names its files."""
-    return socket.gethostname() or "localhost"
 
 
 def safe_name(name: str) -> str:
@@ -30,12 +25,14 @@ def safe_name(name: str) -> str:
 class RunFolders:
     """The folders of one monitor below ``<logdir>/gpu_doctor/<host>``."""
 
-    def __init__(self, logdir: str) -> None:
+    def __init__(self, logdir: str, origin: Origin) -> None:
+        self._host = safe_name(origin.host)
         self._remote = is_remote(logdir)
         self._separator = "/" if self._remote else os.sep
-        self._base = self._join(logdir.rstrip(self._separator) or logdir, FOLDER, safe_name(host_name()))
+        self._base = self._join(logdir.rstrip(self._separator) or logdir, FOLDER, self._host)
         # Object stores make no folder atomically: there the name itself is unique.
-        self._unique = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}-{os.urandom(2).hex()}"
+        began = time.strftime("%Y%m%d-%H%M%S", time.gmtime(origin.now_ns() / 1e9))
+        self._unique = f"{began}-{origin.process_id}-{os.urandom(2).hex()}"
 
     def claim(self, name: str) -> tuple[str, str]:
         """Create and return a folder that nobody else has: (its path, its run below the logdir).
@@ -75,4 +72,4 @@ class RunFolders:
         return self._separator.join(parts)
 
     def _run(self, chosen: str) -> str:
-        return f"{FOLDER}/{safe_name(host_name())}/{chosen}"
+        return f"{FOLDER}/{self._host}/{chosen}"

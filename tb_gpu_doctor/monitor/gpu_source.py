@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,11 +24,30 @@ CUDA_ASKS = 600
 
 
 class GpuSource:
-    """Gives a matrix of values a tick, None while there is no driver."""
+    """Gives a matrix of values a tick, None while there is no driver.
+
+    Args:
+        gpus: as for `GpuMonitor`.
+        interval_s: what is meant to lie between two ticks.
+        notes: takes what cannot be recorded.
+        writer: told of the GPUs and their facts.
+        monotonic_ns: the clock that durations are counted with.
+        environment: names the visible GPUs.
+        ask_cuda: whether CUDA in this process may correct the framework's numbers.
+    """
 
     def __init__(
-        self, gpus: str | Sequence[int | str], interval_s: float, notes: Notes, writer: RecordingWriter
+        self,
+        gpus: str | Sequence[int | str],
+        interval_s: float,
+        notes: Notes,
+        writer: RecordingWriter,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+        environment: Mapping[str, str] = os.environ,
+        ask_cuda: bool = True,
     ) -> None:
+        self._environment = environment
+        self._monotonic_ns = monotonic_ns
         self._wanted = gpus
         self._interval_s = interval_s
         self._notes = notes
@@ -37,8 +56,8 @@ class GpuSource:
         self._sampler: Sampler | None = None
         self._chosen: VisibleGpus | None = None
         self._facts: list[dict[str, Any]] = []
-        self._not_before = 0.0
-        self._cuda_asks = CUDA_ASKS
+        self._not_before = 0
+        self._cuda_asks = CUDA_ASKS if ask_cuda else 0
         self._was_lost = False
 
     def sample(
@@ -56,7 +75,7 @@ class GpuSource:
         if self._sampler is None:
             return None
         try:
-            values = self._sampler.sample(budget_s)
+            values = self._sampler.sample(budget_s, self._monotonic_ns)
         except DriverLost as problem:
             self._lose(problem)
             return None
@@ -77,7 +96,7 @@ class GpuSource:
             self._nvml = None
 
     def _begin(self) -> bool:
-        if time.monotonic() < self._not_before:
+        if self._monotonic_ns() < self._not_before:
             return False
         nvml = Nvml()
         try:
@@ -85,7 +104,7 @@ class GpuSource:
             devices = list_devices(nvml)
         except DriverLost as problem:
             nvml.stop()
-            self._not_before = time.monotonic() + DRIVER_RETRY_S
+            self._not_before = self._monotonic_ns() + int(DRIVER_RETRY_S * 1e9)
             if not self._was_lost:
                 self._was_lost = True
                 self._notes.tell("amd" if amd_present() else "no_driver", reason=problem.reason)
@@ -95,7 +114,7 @@ class GpuSource:
             self._sampler.renew(devices)
             self._notes.tell("driver_back")
             return True
-        chosen = choose_devices(devices, self._wanted, os.environ)
+        chosen = choose_devices(devices, self._wanted, self._environment)
         self._chosen = chosen
         for token in chosen.unknown_tokens:
             self._notes.tell("unknown_gpu", gpu=token)
@@ -118,7 +137,7 @@ class GpuSource:
         self._was_lost = True
         self._notes.tell("driver_lost", reason=problem.reason)
         self.close()
-        self._not_before = time.monotonic() + DRIVER_RETRY_S
+        self._not_before = self._monotonic_ns() + int(DRIVER_RETRY_S * 1e9)
 
     def _ask_cuda(self) -> None:
         """Take the framework's numbers from CUDA itself once it runs in this process."""

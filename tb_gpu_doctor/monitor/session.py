@@ -54,7 +54,7 @@ class Session:
         try:
             # Here: numpy and TensorBoard's messages are not for those who only import the package.
             from tb_gpu_doctor.metrics import METRICS
-            from tb_gpu_doctor.monitor.folders import host_name
+            from tb_gpu_doctor.monitor.origin import host_name
             from tb_gpu_doctor.monitor.writer import RecordingWriter
             from tb_gpu_doctor.recording_format import FORMAT_VERSION
 

@@ -18,6 +18,7 @@ from tb_gpu_doctor.monitor.event_file import EventFile, is_remote
 from tb_gpu_doctor.monitor.folders import RunFolders
 from tb_gpu_doctor.monitor.folding import Folder, PointClock
 from tb_gpu_doctor.monitor.notes import Notes
+from tb_gpu_doctor.monitor.origin import Origin
 
 FLUSH_S = 3.0
 # An object store takes a whole file at each flush, and counts them.
@@ -42,6 +43,7 @@ class RecordingWriter:
         notes: takes what cannot be written.
         step_hook: as for `PointClock`.
         flush_s: what a killed process loses at most; by default a few seconds.
+        origin: who records; by default this process.
     """
 
     def __init__(
@@ -51,7 +53,9 @@ class RecordingWriter:
         notes: Notes,
         step_hook: bool | None = None,
         flush_s: float | None = None,
+        origin: Origin | None = None,
     ) -> None:
+        self._origin = origin or Origin()
         self.samples: deque[Sample] = deque(maxlen=MOST_TICKS_QUEUED)
         self.steps: deque[StepRow] = deque(maxlen=MOST_QUEUED)
         self.spans: deque[tuple[str, int, int, int, str]] = deque(maxlen=MOST_QUEUED)
@@ -67,7 +71,7 @@ class RecordingWriter:
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._stopping = False
-        self._folders = RunFolders(logdir)
+        self._folders = RunFolders(logdir, self._origin)
         self._process: EventFile | None = None
         self._files: list[EventFile] = []
         self._numbers: dict[str, int] = defaultdict(int)
@@ -108,6 +112,19 @@ class RecordingWriter:
         """Have the thread write soon."""
         self._wake.set()
 
+    def write_now(self, last: bool = False) -> None:
+        """Write in this thread; for a writer that was not started.
+
+        Args:
+            last: also what waits for a later point, and close.
+
+        Raises:
+            Exception: it cannot be written.
+        """
+        self._write(last)
+        if last:
+            self._close()
+
     def _run(self) -> None:
         while True:
             self._wake.wait(self._flush_s)
@@ -143,14 +160,14 @@ class RecordingWriter:
     def _open(self) -> None:
         if self._process is None:
             folder, run = self._folders.claim("process")
-            self._process = EventFile(folder, form.FILE_SUFFIX)
+            self._process = EventFile(folder, self._origin, form.FILE_SUFFIX)
             self.update_header(run=run)
         with self._lock:
             labels = [gpu["label"] for gpu in self._gpus]
         for label in labels:
             if label not in self._runs:
                 folder, self._runs[label] = self._folders.claim(label)
-                self._files.append(EventFile(folder))
+                self._files.append(EventFile(folder, self._origin))
                 self.update_header()
         if self._fold is None and labels:
             self._fold = Folder(len(labels), METRICS)
@@ -232,7 +249,7 @@ class RecordingWriter:
 
     def _record(self, tag: str, content: bytes) -> None:
         assert self._process is not None
-        self._process.record(tag, content, self._numbers[tag], (self._last_wall_ns or time.time_ns()) / 1e9)
+        self._process.record(tag, content, self._numbers[tag], (self._last_wall_ns or self._origin.now_ns()) / 1e9)
         self._numbers[tag] += 1
 
     def _close(self) -> None:
