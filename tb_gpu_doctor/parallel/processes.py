@@ -83,10 +83,9 @@ class WorkerProcesses(Executor):
         self._count = max(1, count)
         self._lock = threading.Lock()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._waiting = 0
         self._threads: list[threading.Thread] = []
         self._workers: set[_Worker] = set()
-        self._closed = False
+        self._closed = self._killed = False
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """As `concurrent.futures.Executor.submit`."""
@@ -103,7 +102,6 @@ class WorkerProcesses(Executor):
         with self._lock:
             if self._closed:
                 raise RuntimeError("cannot schedule new futures after shutdown")
-            self._waiting += 1
             if len(self._threads) < self._count:
                 # Daemon threads: the interpreter must be able to end in the middle of a task.
                 thread = threading.Thread(target=self._serve, name="gpu-doctor-file", daemon=True)
@@ -127,7 +125,7 @@ class WorkerProcesses(Executor):
     def kill(self) -> None:
         """End at once: all processes are gone when this returns, tasks that ran fail with `WorkerDied`."""
         with self._lock:
-            self._closed = True
+            self._closed = self._killed = True
             self._cancel_waiting()
             workers = list(self._workers)
             for _ in self._threads:
@@ -141,8 +139,8 @@ class WorkerProcesses(Executor):
         with contextlib.suppress(queue.Empty):
             while True:
                 job = self._jobs.get_nowait()
-                if job is not None:
-                    job.future.cancel()
+                if job is not None and job.future.cancel():
+                    job.future.set_running_or_notify_cancel()  # tells those who wait for it
 
     def _serve(self) -> None:
         worker: _Worker | None = None
@@ -169,8 +167,8 @@ class WorkerProcesses(Executor):
         worker = _Worker()
         with self._lock:
             self._workers.add(worker)
-            closed = self._closed
-        if closed:
+            killed = self._killed
+        if killed:
             self._ended(worker)
             raise WorkerDied(-int(signal.SIGTERM))
         try:
