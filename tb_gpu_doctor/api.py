@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tb_gpu_doctor.traces.errors import TraceError
@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
     from tb_gpu_doctor.analysis.job import Job
     from tb_gpu_doctor.analysis.results import TraceAnalysis
+    from tb_gpu_doctor.diagnosis.context import HostProfile
     from tb_gpu_doctor.diagnosis.thresholds import Thresholds
     from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
+    from tb_gpu_doctor.telemetry.home import HomeTelemetry
+    from tb_gpu_doctor.telemetry.joining import Joined
     from tb_gpu_doctor.traces.columns import Trace
     from tb_gpu_doctor.traces.sessions import Session, SessionScan
 
@@ -33,7 +36,8 @@ _FILES = 0.98
 class SessionResult:
     """A diagnosis with the traces and analyses it came from, one of each per readable file.
 
-    ``failures`` are the files that could not be read, ``job`` what needs more than one of the files.
+    ``failures`` are the files that could not be read, ``job`` what needs more than one of the files;
+    ``telemetry`` is that of the nearest runs with any, ``joined`` what of it belongs to these GPUs.
     """
 
     diagnosis: DiagnosisReport
@@ -41,12 +45,14 @@ class SessionResult:
     analyses: tuple[TraceAnalysis, ...]
     failures: tuple[TraceError, ...]
     job: Job
+    telemetry: HomeTelemetry | None = None
+    joined: Joined | None = None
 
 
 def diagnose(
     path: str | os.PathLike[str],
     run: str | None = None,
-    session: str | None = None,
+    session: str | Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> DiagnosisReport:
     """Say what is wrong with the training run that was profiled below ``path``.
@@ -54,7 +60,8 @@ def diagnose(
     Args:
         path: a logdir, a run, a session folder or one file.
         run: TensorBoard run to look at; by default any.
-        session: session to look at; by default the newest that can be read.
+        session: session to look at; by default the newest that can be read. Several, as a list or with commas,
+            are read as one job, see `choose_session`.
         progress: called with a stage and the share of the work that is done, 0..1.
 
     Raises:
@@ -66,12 +73,21 @@ def diagnose(
     return diagnose_session(chosen, progress).diagnosis
 
 
-def choose_session(scan: SessionScan, run: str | None = None, session: str | None = None) -> Session:
+def choose_session(
+    scan: SessionScan, run: str | None = None, session: str | Sequence[str] | None = None
+) -> Session:
     """The newest session that fits, one that can be read before one that cannot.
 
+    Args:
+        scan: of the logdir.
+        run: by default any.
+        session: its name, or ``RUN/SESSION``; several, as a list or with commas, are read as one job.
+
     Raises:
-        TraceError: ``nothing_found``, ``no_such_run`` or ``no_such_session``.
+        TraceError: ``nothing_found``, ``no_such_run``, ``no_such_session``, or what `traces.related.join_sessions` says.
     """
+    from tb_gpu_doctor.traces.related import SEPARATOR, full_name, join_sessions, named_sessions
+
     if not scan.sessions:
         if scan.problems:
             raise scan.problems[0]
@@ -83,12 +99,28 @@ def choose_session(scan: SessionScan, run: str | None = None, session: str | Non
         if not found:
             runs = sorted({candidate.run or "." for candidate in scan.sessions})
             raise TraceError("no_such_run", scan.root, run=run, runs=_some(runs))
-    if session is not None:
-        names = sorted({candidate.session for candidate in found}, reverse=True)
-        found = [candidate for candidate in found if candidate.session == session.rstrip("/")]
-        if not found:
-            raise TraceError("no_such_session", scan.root, session=session, sessions=_some(names))
-    return next((candidate for candidate in found if candidate.problem is None), found[0])
+    if session is None:
+        return _first_readable(found)
+
+    def find(name: str) -> Session | None:
+        name = name.rstrip("/").removeprefix("./")
+        fitting = [candidate for candidate in found if candidate.session == name]
+        fitting = fitting or [candidate for candidate in scan.sessions if full_name(candidate) == name]
+        return _first_readable(fitting) if fitting else None
+
+    chosen: list[Session] = []
+    names = [session] if isinstance(session, str) else list(session)
+    for name in names:
+        sessions = named_sessions(name, find)
+        if sessions is None:
+            known = sorted({candidate.session for candidate in found}, reverse=True)
+            raise TraceError("no_such_session", scan.root, session=name, sessions=_some(known))
+        chosen += sessions
+    return join_sessions(chosen, SEPARATOR.join(names))
+
+
+def _first_readable(sessions: Sequence[Session]) -> Session:
+    return next((candidate for candidate in sessions if candidate.problem is None), sessions[0])
 
 
 def diagnose_session(
@@ -117,6 +149,8 @@ def diagnose_session(
 
     report = progress or (lambda _stage, _fraction: None)
     report("reading", 0.0)
+    if session.is_telemetry:
+        return _diagnose_telemetry(session, report, thresholds)
     outcomes = read_files(session.files, lambda stage, done: report(stage, _FILES * done), executor)
     read: list[tuple[str, Trace, TraceAnalysis]] = []
     failures: list[TraceError] = []
@@ -134,7 +168,8 @@ def diagnose_session(
         HostProfile(host if names[host] == 1 and host else os.path.basename(trace.path), trace, analysis)
         for host, trace, analysis in read
     ]
-    context = Context(tuple(profiles), thresholds or Thresholds())
+    recorded, joined = _telemetry_of(session, profiles)
+    context = Context(tuple(profiles), thresholds or Thresholds(), joined)
     diagnosis = diagnose_context(context, run=session.run, session=session.session, failures=failures)
     report("diagnosing", 1.0)
     return SessionResult(
@@ -143,7 +178,45 @@ def diagnose_session(
         analyses=tuple(analysis for _, _, analysis in read),
         failures=tuple(failures),
         job=context.job,
+        telemetry=recorded,
+        joined=joined,
     )
+
+
+def _telemetry_of(session: Session, profiles: Sequence[HostProfile]) -> tuple[HomeTelemetry | None, Joined]:
+    """What was recorded beside a profile, and what of it belongs to the profile's GPUs."""
+    from tb_gpu_doctor.telemetry.home import read_homes
+    from tb_gpu_doctor.telemetry.joining import Joined, join, profile_span
+
+    if not session.homes:
+        return None, Joined()
+    recorded = read_homes(session.homes)
+    by_path = {os.path.abspath(file.path): file.host for file in session.files}
+    spans = [
+        profile_span(profile.trace, profile.label, by_path.get(os.path.abspath(profile.trace.path), ""))
+        for profile in profiles
+    ]
+    return recorded, replace(join(recorded.telemetry, spans), words=recorded.by_run())
+
+
+def _diagnose_telemetry(session: Session, report: Progress, thresholds: Thresholds | None) -> SessionResult:
+    """A diagnosis from telemetry alone."""
+    from tb_gpu_doctor.analysis.job import analyse_job
+    from tb_gpu_doctor.diagnosis.model import Spoken
+    from tb_gpu_doctor.diagnosis.telemetry_engine import diagnose_telemetry
+    from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
+    from tb_gpu_doctor.telemetry.home import read_homes
+    from tb_gpu_doctor.telemetry.joining import newest
+
+    recorded = read_homes(session.homes)
+    report("diagnosing", _FILES)
+    joined = replace(newest(recorded.telemetry), words=recorded.by_run())
+    problems = [Spoken(sentences) for sentences in recorded.spoken_problems()]
+    diagnosis = diagnose_telemetry(
+        joined, run=session.run, session=session.session, thresholds=thresholds, problems=problems
+    )
+    report("diagnosing", 1.0)
+    return SessionResult(DiagnosisReport.of(diagnosis), (), (), (), analyse_job([], []), recorded, joined)
 
 
 def _some(names: list[str], most: int = 10) -> list[str]:

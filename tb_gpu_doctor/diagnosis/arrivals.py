@@ -31,6 +31,12 @@ class Member:
         return self.profile.ref(self.device)
 
     @property
+    def window(self) -> int:
+        """Length of its file's window, 0 without any."""
+        found = self.profile.analysis.window
+        return 0 if found is None else found.length
+
+    @property
     def account(self) -> DeviceAccounting | None:
         """Where its window went."""
         return next((a for a in self.profile.analysis.accounting if a.device == self.device), None)
@@ -46,7 +52,8 @@ class Arrivals:
         start: own start of each collective on the member's clock, shape (k, p); None without collectives.
         step: an id of the step of each row, -1 for none; shape (k,).
         number: its recorded number, shape (k,).
-        exposed: time that each member shows in waiting for others, or could, shape (p,).
+        exposed: time that each member shows in waiting for others, or could, shape (p,); windows differ by a
+            step or so between files, so it is scaled to the mean window.
         window: mean length of the members' windows.
         per_step: factor from a total over the window to the mean per step, None without steps.
     """
@@ -147,7 +154,7 @@ def _arrivals(
     accounts = [account for member in members if (account := member.account) is not None]
     if not len(behind) or len(accounts) < len(members):
         return None
-    windows = [m.profile.analysis.window.length for m in members if m.profile.analysis.window is not None]
+    window = float(np.mean([member.window for member in members]))
     factors = [member.profile.per_step for member in members]
     known = [factor for factor in factors if factor is not None]
     return Arrivals(
@@ -156,8 +163,8 @@ def _arrivals(
         start=start,
         step=step,
         number=number,
-        exposed=np.array([float(exposed(account)) for account in accounts]),
-        window=float(np.mean(windows)),
+        exposed=np.array([exposed(account) / max(1, account.wall) * window for account in accounts]),
+        window=window,
         per_step=float(np.mean(known)) if len(known) == len(factors) else None,
     )
 
@@ -165,6 +172,11 @@ def _arrivals(
 def _waiting(account: DeviceAccounting) -> int:
     """Time a GPU shows in communication, or idle because of other GPUs."""
     return account.communication + account.idle_of(Cause.PEER) + account.idle_of(Cause.DEPENDENCY)
+
+
+def per_window(members: Sequence[Member], value: Callable[[Member], float]) -> Float64:
+    """What each member shows as a share of its own window, shape (p,): files' windows differ by a step or so."""
+    return np.array([value(member) / max(1, member.window) for member in members])
 
 
 def refs(members: Sequence[Member]) -> tuple[GpuRef, ...]:

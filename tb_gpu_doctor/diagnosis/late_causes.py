@@ -9,13 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from tb_gpu_doctor.analysis.vocabulary import Cause
-from tb_gpu_doctor.diagnosis.arrivals import Member
+from tb_gpu_doctor.diagnosis.arrivals import Member, per_window
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 
 LateCause = str  # ``slow_gpu``, ``uneven_work``, ``late_input`` or ``late_host``
 _HOST = (Cause.LAUNCH, Cause.SYNC, Cause.COMPILE, Cause.CHECKPOINT, Cause.HOST_OTHER)
 # Kernel counts this far from the others' mean more work, where nothing better is known.
 _MORE_KERNELS = 1.10
+# What part of the wait for the host one cause must make up to stand for all of it.
+_MAIN = 2 / 3
 # How many kernels are named.
 _NAMED = 3
 
@@ -49,13 +51,12 @@ def late_reason(late: Sequence[Member], early: Sequence[Member], lost: float, li
     Args:
         late: those that come late.
         early: the others.
-        lost: mean loss of the late ones over the window, picoseconds.
+        lost: mean loss of the late ones, as a share of the window.
         limits: what part of the loss a cause must explain.
     """
-    windows = [m.profile.analysis.window.length for m in late if m.profile.analysis.window is not None]
-    if not windows or lost <= 0:
+    if lost <= 0 or not all(member.window for member in late):
         return Reason(None, 0.0)
-    longer = float(np.mean([_compute(m) for m in late]) - np.median([_compute(m) for m in early]))
+    longer = float(np.mean(per_window(late, _compute)) - np.median(per_window(early, _compute)))
     waits = np.mean([_idle(m) for m in late], axis=0) - np.median([_idle(m) for m in early], axis=0)
     amounts = {
         "compute": longer,
@@ -63,8 +64,13 @@ def late_reason(late: Sequence[Member], early: Sequence[Member], lost: float, li
         "late_host": float(sum(waits[cause] for cause in _HOST)),
     }
     best = max(amounts, key=amounts.__getitem__)
-    share = amounts[best] / float(np.mean(windows))
-    if amounts[best] < limits.imbalance_explained * lost:
+    share = amounts[best]
+    explained = share
+    if best != "compute":
+        # What stops the host also lays open the launches after it: one story, if most of it is one cause's.
+        together = amounts["late_input"] + amounts["late_host"]
+        explained = together if share >= _MAIN * together else share
+    if explained < limits.imbalance_explained * lost:
         return Reason(None, 0.0)
     if best == "late_host":
         cause = max(_HOST, key=lambda c: float(waits[c]))
@@ -86,8 +92,9 @@ def _kernels(member: Member) -> float:
 
 
 def _idle(member: Member) -> np.ndarray:
+    """Idle time by cause as shares of the window."""
     account = member.account
-    return np.zeros(len(Cause)) if account is None else np.array(account.idle_by_cause, np.float64)
+    return np.zeros(len(Cause)) if account is None else np.array(account.idle_by_cause) / max(1, member.window)
 
 
 def _host_event(late: Sequence[Member], cause: Cause) -> str:
@@ -110,8 +117,8 @@ def _has_more_work(late: Sequence[Member], early: Sequence[Member]) -> bool:
     calls, time = _by_shape(late)
     usual_calls, usual_time = _by_shape(early)
     if not calls or not usual_calls:
-        usual = float(np.median([_kernels(m) for m in early]))
-        return float(np.mean([_kernels(m) for m in late])) >= _MORE_KERNELS * usual > 0
+        usual = float(np.median(per_window(early, _kernels)))
+        return float(np.mean(per_window(late, _kernels))) >= _MORE_KERNELS * usual > 0
     more, slower = 0.0, 0.0
     for shape in calls.keys() | usual_calls.keys():
         count, known = calls.get(shape, 0.0), usual_calls.get(shape, 0.0)
@@ -126,24 +133,29 @@ def _slow_kernels(late: Sequence[Member], early: Sequence[Member]) -> tuple[tupl
     """(names of the kernels that lose most, how many times as long all shared kernels take)."""
     calls, time = _by_shape(late)
     usual_calls, usual_time = _by_shape(early)
-    lost: Counter[str] = Counter()
+    lost: dict[str, float] = {}
     taken = expected = 0.0
     for shape in calls.keys() & usual_calls.keys():
         usual = usual_time[shape] / usual_calls[shape] * calls[shape]
         taken, expected = taken + time[shape], expected + usual
-        lost[shape[0]] += round(time[shape] - usual)
-    names = tuple(name for name, loss in lost.most_common(_NAMED) if loss > 0)
+        lost[shape[0]] = lost.get(shape[0], 0.0) + time[shape] - usual
+    names = tuple(name for name in sorted(lost, key=lambda name: -lost[name])[:_NAMED] if lost[name] > 0)
     return names, taken / expected if expected > 0 else 1.0
 
 
 def _by_shape(members: Sequence[Member]) -> tuple[dict[_Shape, float], dict[_Shape, float]]:
-    """Mean calls and mean time per GPU of each kernel by name, grid and block; communication left out."""
+    """Mean calls and mean time per GPU of each kernel by name, grid and block; communication left out.
+
+    Of the window, and per picosecond of it: recordings of two files do not hold equally many steps.
+    """
     calls: dict[_Shape, float] = {}
     time: dict[_Shape, float] = {}
     for member in members:
+        weight = 1 / len(members) / max(1, member.window)
         for row in member.profile.analysis.kernels.rows:
-            if row.device == member.device and row.family != "communication":
+            if row.device == member.device and row.family != "communication" and row.in_window_ps > 0:
                 shape = (row.name, row.grid, row.block)
-                calls[shape] = calls.get(shape, 0.0) + row.calls / len(members)
-                time[shape] = time.get(shape, 0.0) + row.total_ps / len(members)
+                inside = row.in_window_ps / max(1, row.total_ps)
+                calls[shape] = calls.get(shape, 0.0) + row.calls * inside * weight
+                time[shape] = time.get(shape, 0.0) + row.in_window_ps * weight
     return calls, time

@@ -59,6 +59,13 @@ class Phrase:
     params: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Spoken:
+    """Words that were recorded, or made when a file was read, in every language they came in."""
+
+    by_language: Mapping[str, str]
+
+
 @dataclass(frozen=True, order=True)
 class GpuRef:
     """One GPU of the profile: host label and the device's number on that host."""
@@ -210,7 +217,7 @@ class Diagnosis:
     hosts: tuple[str, ...]
     window: int | None
     recorded: int | None
-    warnings: tuple[str | Phrase, ...]
+    warnings: tuple[str | Phrase | Spoken, ...]
     gpus: tuple[GpuReport, ...]
     steps: StepsReport
     kernels: tuple[KernelReport, ...]

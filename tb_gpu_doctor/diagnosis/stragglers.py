@@ -34,7 +34,9 @@ class Split:
     steady: bool = True
 
 
-def split_late(lateness: Float64, unit_length: float, limits: Thresholds) -> Split | None:
+def split_late(
+    lateness: Float64, unit_length: float, limits: Thresholds, processes: NDArray[np.int64] | None = None
+) -> Split | None:
     """Split devices into late and early ones; None when nobody is late for sure.
 
     Args:
@@ -42,6 +44,7 @@ def split_late(lateness: Float64, unit_length: float, limits: Thresholds) -> Spl
             step, or a collective where there are no steps.
         unit_length: length of a typical unit; the threshold is a share of it.
         limits: thresholds.
+        processes: number of the process that drives each device, shape (devices,); None where one drives all.
 
     Looked for are first devices that are late in most units, then such that are late often,
     by turns perhaps, and together cost as much.
@@ -49,17 +52,52 @@ def split_late(lateness: Float64, unit_length: float, limits: Thresholds) -> Spl
     units, devices = lateness.shape
     if units < limits.imbalance_min_units or devices < 2 or unit_length <= 0:
         return None
-    found = _split(lateness, unit_length, limits, steady=True)
-    if found is None and units >= limits.imbalance_often_units:
-        found = _split(lateness, unit_length, limits, steady=False)
-    return found
+    for steady in (True, False) if units >= limits.imbalance_often_units else (True,):
+        found = _split(lateness, unit_length, limits, steady)
+        if processes is not None:
+            found = _split_processes(lateness, unit_length, limits, steady, processes, found)
+        if found is not None:
+            return found
+    return None
+
+
+def _split_processes(
+    lateness: Float64,
+    unit_length: float,
+    limits: Thresholds,
+    steady: bool,
+    processes: NDArray[np.int64],
+    found: Split | None,
+) -> Split | None:
+    """The split of whole processes, where that names all that the devices' one does, and more.
+
+    What makes a process late makes all its devices late together: eight of them are no eight coincidences.
+    """
+    numbers, sizes = np.unique(processes, return_counts=True)
+    if len(numbers) < 2 or len(numbers) == len(processes) or sizes.max() == 1:
+        return found
+    together = np.stack([lateness[:, processes == number].mean(axis=1) for number in numbers], axis=1)
+    whole = _split(together, unit_length, limits, steady)
+    if whole is None:
+        return found
+    late = tuple(np.flatnonzero(np.isin(processes, numbers[list(whole.late)])).tolist())
+    if found is not None and not set(found.late) <= set(late):
+        return found
+    early = tuple(device for device in range(len(processes)) if device not in late)
+    middle = np.median if steady else np.mean
+    reference = middle(lateness[:, list(early)], axis=1)
+    excess = lateness[:, list(late)] - reference[:, None]
+    # one slow device does not make its neighbours late
+    if (middle(excess, axis=0) < limits.imbalance_warning / 2 * unit_length).any():
+        return found
+    return Split(late, early, excess, whole.persistence, steady)
 
 
 def _split(lateness: Float64, unit_length: float, limits: Thresholds, steady: bool) -> Split | None:
     """Split at the largest gap of the typical lateness: the median, which one bad unit cannot move, or the mean.
 
-    A device is late when its typical excess over the early ones reaches the threshold, when it
-    was late in enough units, and when chance is no explanation: see `_chance`.
+    A device is late when its typical excess over the early ones reaches the threshold, or half of it beside
+    one that does, when it was late in enough units, and when chance is no explanation: see `_chance`.
     """
     middle = np.median if steady else np.mean
     typical = middle(lateness, axis=0)
@@ -72,10 +110,11 @@ def _split(lateness: Float64, unit_length: float, limits: Thresholds, steady: bo
     needed = limits.imbalance_persistence if steady else limits.imbalance_often
     late: list[int] = []
     persistences: list[float] = []
+    most = 0.0
     for device in candidates.tolist():
         excess = lateness[:, device] - reference
         persistence = float(np.mean(excess >= limits.imbalance_warning / 2 * unit_length))
-        if float(middle(excess)) < limits.imbalance_warning * unit_length:
+        if float(middle(excess)) < limits.imbalance_warning / 2 * unit_length:
             continue
         if persistence < needed:
             continue
@@ -83,7 +122,8 @@ def _split(lateness: Float64, unit_length: float, limits: Thresholds, steady: bo
             continue
         late.append(device)
         persistences.append(persistence)
-    if not late:
+        most = max(most, float(middle(excess)))
+    if most < limits.imbalance_warning * unit_length:
         return None
     late.sort()
     others = tuple(device for device in range(lateness.shape[1]) if device not in late)

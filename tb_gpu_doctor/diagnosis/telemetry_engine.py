@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from tb_gpu_doctor.diagnosis.context import Context
-from tb_gpu_doctor.diagnosis.model import Diagnosis, Finding, GpuRef, GpuReport, Phrase, StepsReport, Verdict
+from tb_gpu_doctor.diagnosis.engine import finish_findings
+from tb_gpu_doctor.diagnosis.model import (
+    Diagnosis,
+    Finding,
+    GpuRef,
+    GpuReport,
+    Phrase,
+    Spoken,
+    StepsReport,
+    Verdict,
+)
 from tb_gpu_doctor.diagnosis.rules.gpu_shared import check as check_gpu_shared
 from tb_gpu_doctor.diagnosis.rules.low_utilization import check as check_low_utilization
 from tb_gpu_doctor.diagnosis.rules.low_utilization import loads
@@ -17,7 +27,7 @@ from tb_gpu_doctor.diagnosis.rules.thermal_throttle import check as check_therma
 from tb_gpu_doctor.diagnosis.telemetry_gpus import judged, names, ref
 from tb_gpu_doctor.diagnosis.telemetry_report import report_telemetry
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
-from tb_gpu_doctor.telemetry.joining import extent, newest
+from tb_gpu_doctor.telemetry.joining import Joined, extent, newest
 from tb_gpu_doctor.telemetry.memory import measure as measure_memory
 from tb_gpu_doctor.telemetry.series import Telemetry
 
@@ -34,12 +44,23 @@ _PS_PER_NS = 1000
 
 
 def diagnose_telemetry(
-    telemetry: Telemetry, *, run: str = "", session: str = "telemetry", thresholds: Thresholds | None = None
+    telemetry: Telemetry | Joined,
+    *,
+    run: str = "",
+    session: str = "telemetry",
+    thresholds: Thresholds | None = None,
+    problems: Sequence[Spoken] = (),
 ) -> Diagnosis:
-    """The diagnosis of one home without a profile; the newest recordings are judged."""
-    from tb_gpu_doctor.diagnosis.engine import finish_findings
+    """The diagnosis of one home without a profile; the newest recordings are judged.
 
-    context = Context((), thresholds or Thresholds(), newest(telemetry))
+    Args:
+        telemetry: of the home, or what was chosen of it already (`telemetry.joining.newest`).
+        run: TensorBoard run, for the report.
+        session: session name, for the report.
+        thresholds: another table than the default one.
+        problems: what could not be read.
+    """
+    context = Context((), thresholds or Thresholds(), telemetry if isinstance(telemetry, Joined) else newest(telemetry))
     findings = finish_findings(context, [finding for rule in TELEMETRY_RULES for finding in rule(context)])
     spans = [span for recording in context.telemetry.recordings if (span := extent(recording)) is not None]
     severities = {finding.severity for finding in findings}
@@ -55,7 +76,7 @@ def diagnose_telemetry(
         hosts=tuple(sorted({recording.host for recording in context.telemetry.recordings})),
         window=None,
         recorded=max(((end - start) * _PS_PER_NS for start, end in spans), default=None),
-        warnings=telemetry.problems,
+        warnings=tuple(problems),
         gpus=tuple(_gpu(ref(gpu), gpu.series.facts.name) for gpu in context.telemetry.gpus),
         # Steps by the process's own clock, not the GPUs': they are none of a profile.
         steps=StepsReport(0, "none", None),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tb_gpu_doctor.diagnosis.context import Context
-from tb_gpu_doctor.diagnosis.model import GpuRef, Phrase
+from tb_gpu_doctor.diagnosis.model import GpuRef, Phrase, Spoken
 from tb_gpu_doctor.diagnosis.rules.low_utilization import loads
 from tb_gpu_doctor.diagnosis.telemetry_gpus import ref
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry
@@ -15,6 +15,7 @@ from tb_gpu_doctor.telemetry.memory import measure as measure_memory
 from tb_gpu_doctor.telemetry.samples import column
 from tb_gpu_doctor.telemetry.throttling import measure as measure_throttling
 from tb_gpu_doctor.telemetry.unequal import state
+from tb_gpu_doctor.texts import DEFAULT_LANGUAGE
 
 _MOST_NOTES = 20
 
@@ -62,7 +63,7 @@ class TelemetryReport:
 
     gpus: tuple[GpuFigures, ...]
     recordings: tuple[str, ...]
-    notes: tuple[str | Phrase, ...]
+    notes: tuple[Phrase | Spoken, ...]
     simulated: bool
 
 
@@ -79,17 +80,23 @@ def report_telemetry(context: Context) -> TelemetryReport | None:
     )
 
 
-def _notes(context: Context) -> tuple[str | Phrase, ...]:
+def _notes(context: Context) -> tuple[Phrase | Spoken, ...]:
     """One sentence for each reason, however many recordings it holds for; then what the monitors said."""
     groups: dict[str, tuple[list[str], dict[str, object]]] = {}
     for run, note in context.telemetry.reasons:
         runs, _ = groups.setdefault(note.code, ([], dict(note.params)))
         runs.append(run)
-    found: list[str | Phrase] = [
+    found: list[Phrase | Spoken] = [
         Phrase(f"notes.{code}", {**params, "runs": tuple(sorted(set(runs))[:3]), "recordings": len(set(runs))})
         for code, (runs, params) in groups.items()
     ]
-    found += dict.fromkeys(note for recording in context.telemetry.recordings for note in recording.notes)
+    said: set[str] = set()
+    for recording in context.telemetry.recordings:
+        spoken = context.telemetry.words.get(recording.run, {DEFAULT_LANGUAGE: recording.notes})
+        for index, note in enumerate(recording.notes):
+            if note not in said:
+                said.add(note)
+                found.append(Spoken({lang: notes[index] for lang, notes in spoken.items() if index < len(notes)}))
     return tuple(found[:_MOST_NOTES])
 
 

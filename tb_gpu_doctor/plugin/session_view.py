@@ -6,27 +6,25 @@ import dataclasses
 import os
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tb_gpu_doctor.parallel.transport import with_own_arrays
 from tb_gpu_doctor.plugin.collectives_view import collectives_answer
 from tb_gpu_doctor.plugin.gaps_view import GapsView
+from tb_gpu_doctor.plugin.kernels_view import KernelsView
 from tb_gpu_doctor.plugin.responses import to_json
 from tb_gpu_doctor.plugin.steps_view import steps_answer
-from tb_gpu_doctor.plugin.timeline import MAX_NAME_CHARS, Timeline, shorten
+from tb_gpu_doctor.plugin.timeline import Timeline
 from tb_gpu_doctor.plugin.timeline_range import RangeView
-from tb_gpu_doctor.traces.columns import PS_PER_MS, PS_PER_US
 from tb_gpu_doctor.traces.errors import TraceError
 
 if TYPE_CHECKING:
-    from tb_gpu_doctor.analysis.results import KernelRow, TraceAnalysis
+    from tb_gpu_doctor.analysis.results import TraceAnalysis
     from tb_gpu_doctor.api import SessionResult
-    from tb_gpu_doctor.diagnosis.model import Phrase
+    from tb_gpu_doctor.diagnosis.model import Phrase, Spoken
     from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
     from tb_gpu_doctor.traces.columns import Trace
     from tb_gpu_doctor.traces.sessions import Session
-
-MAX_KERNEL_ROWS = 5_000
 
 
 def analyse(session: Session, report: Callable[[str, float], None], shown: Callable[[str], str]) -> SessionView:
@@ -49,8 +47,8 @@ def analyse(session: Session, report: Callable[[str, float], None], shown: Calla
 def _with_shown_paths(diagnosis: DiagnosisReport, shown: Callable[[str], str]) -> DiagnosisReport:
     """The same diagnosis; errors about single files name them below the logdir."""
 
-    def phrase(warning: str | Phrase) -> str | Phrase:
-        if isinstance(warning, str):
+    def phrase(warning: str | Phrase | Spoken) -> str | Phrase | Spoken:
+        if isinstance(warning, (str, Spoken)):
             return warning
         params = {
             name: value.with_path(shown(value.path)) if isinstance(value, TraceError) and value.path else value
@@ -72,7 +70,7 @@ class SessionView:
         hosts = list(labels) if len(labels) == len(files) else [trace.host for trace in result.traces]
         self.timeline = Timeline(*_in_memory(result), hosts, files, result.job.clocks)
         self.meta_json = to_json(self.timeline.meta())
-        self.kernels_json = to_json(_kernels(result, hosts))
+        self.kernels = KernelsView(result.traces, result.analyses, hosts, self.timeline.shifts)
         self.gaps = GapsView(self.timeline)
         self.ranges = RangeView(result.traces, result.job, self.timeline)
         whole = (result.traces, result.analyses, result.job, self.timeline)
@@ -85,7 +83,7 @@ class SessionView:
     def size_bytes(self) -> int:
         """Approximate memory held."""
         # The diagnosis holds tens of sentences and at most a few hundred intervals.
-        made = (self.meta_json, self.kernels_json, self.steps_json, self.collectives_json)
+        made = (self.meta_json, self.steps_json, self.collectives_json)
         texts = sum(map(len, made)) + sum(map(len, self._diagnosis_json.values()))
         return self.timeline.size_bytes + self.gaps.size_bytes + self.ranges.size_bytes + texts + 100_000
 
@@ -108,52 +106,3 @@ def _in_memory(result: SessionResult) -> tuple[list[Trace], list[TraceAnalysis]]
         for analysis in result.analyses
     ]
     return traces, analyses
-
-
-def _kernels(result: SessionResult, hosts: list[str]) -> dict[str, Any]:
-    """The answer of ``kernels``."""
-    devices: list[dict[str, Any]] = []
-    rows: list[tuple[int, KernelRow]] = []
-    for host, trace, analysis in zip(hosts, result.traces, result.analyses, strict=True):
-        first, table = len(devices), analysis.kernels
-        for device in trace.devices:
-            known = device.index < len(table.occupancy)
-            devices.append(
-                {
-                    "host": host,
-                    "id": device.id,
-                    "occupancy": table.occupancy[device.index] if known else None,
-                    "occupancy_coverage": table.occupancy_coverage[device.index] if known else None,
-                }
-            )
-        rows += [(first + row.device, row) for row in table.rows]
-    rows.sort(key=lambda entry: -entry[1].total_ps)
-    return {
-        "devices": devices,
-        "rows": [_kernel(device, row) for device, row in rows[:MAX_KERNEL_ROWS]],
-        "total_rows": len(rows),
-        "truncated": len(rows) > MAX_KERNEL_ROWS,
-    }
-
-
-def _kernel(device: int, row: KernelRow) -> dict[str, Any]:
-    return {
-        "device": device,
-        "name": shorten(row.name, MAX_NAME_CHARS),
-        "op": shorten(row.op, MAX_NAME_CHARS),
-        "calls": row.calls,
-        "total_ms": row.total_ps / PS_PER_MS,
-        "mean_us": row.mean_ps / PS_PER_US,
-        "min_us": row.min_ps / PS_PER_US,
-        "max_us": row.max_ps / PS_PER_US,
-        "share": row.share,
-        "registers": row.registers,
-        "static_shared_bytes": row.static_shared_bytes,
-        "dynamic_shared_bytes": row.dynamic_shared_bytes,
-        "grid": row.grid,
-        "block": row.block,
-        "occupancy": row.occupancy,
-        "limiter": row.limiter,
-        "waves": row.waves,
-        "family": row.family,
-    }

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from tb_gpu_doctor.diagnosis.model import Phrase
-from tb_gpu_doctor.texts import has_text, text
+from tb_gpu_doctor.diagnosis.model import Phrase, Spoken
+from tb_gpu_doctor.texts import DEFAULT_LANGUAGE, has_text, text
 from tb_gpu_doctor.texts.numbers import MAX_SENTENCE, clean
 from tb_gpu_doctor.traces.errors import Note, TraceError
 
 
-def say(phrase: str | Phrase, lang: str) -> str:
+def say(phrase: str | Phrase | Spoken, lang: str) -> str:
     """The sentence of a phrase; what was recorded as words already is only made safe."""
+    if isinstance(phrase, Spoken):
+        words = phrase.by_language
+        phrase = words.get(lang) or words.get(DEFAULT_LANGUAGE) or next(iter(words.values()), "")
     if isinstance(phrase, str):
         return clean(phrase, MAX_SENTENCE)
     params: dict[str, Any] = {}

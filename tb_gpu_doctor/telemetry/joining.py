@@ -8,15 +8,12 @@ and the reason is kept: two jobs on one host look alike in everything else.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from tb_gpu_doctor.telemetry.series import GpuSeries, Recording, Telemetry
 from tb_gpu_doctor.traces.columns import Trace
 from tb_gpu_doctor.traces.errors import Note
-
-FOLDER = "gpu_doctor"
-"""The folder of a run that holds what the monitors of it wrote."""
 
 _PROCESS = re.compile(r"^(?P<host>.+?)[_.-](?P<pid>\d+)$")
 # A monitor may begin after the profile it is to explain, or end before it, by this much.
@@ -69,41 +66,13 @@ class Joined:
         gpus: by host and number.
         recordings: those that the GPUs come from.
         reasons: why others were left out: code and parameters, by the folder of the recording.
+        words: the recordings' notes in each language, by folder, where they were read in several.
     """
 
     gpus: tuple[GpuTelemetry, ...] = ()
     recordings: tuple[Recording, ...] = ()
     reasons: tuple[tuple[str, Note], ...] = ()
-
-
-def home_of(run: str) -> str:
-    """The run that a monitor was started for: the part before its own folder."""
-    parts = run.split("/")
-    return "/".join(parts[: parts.index(FOLDER)]) if FOLDER in parts else run
-
-
-def nearest_homes(run: str, homes: Iterable[str]) -> tuple[str, ...]:
-    """The homes whose common folder with ``run`` is nearest, several when equally near.
-
-    Either one lies within the other, or they share a folder below the logdir: at the top of a logdir lie
-    runs that have nothing to do with each other.
-    """
-    best: tuple[int, int] | None = None
-    found: list[str] = []
-    wanted = run.split("/") if run else []
-    for home in sorted(set(homes)):
-        parts = home.split("/") if home else []
-        common = 0
-        while common < min(len(wanted), len(parts)) and wanted[common] == parts[common]:
-            common += 1
-        if common < min(len(wanted), len(parts)) and not common:
-            continue
-        rank = (-common, len(wanted) + len(parts) - 2 * common)
-        if best is None or rank < best:
-            best, found = rank, []
-        if rank == best:
-            found.append(home)
-    return tuple(found)
+    words: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
 
 def profile_span(trace: Trace, label: str, file_host: str = "") -> ProfileSpan:

@@ -12,9 +12,11 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tb_gpu_doctor.recording_format import FOLDER as TELEMETRY_FOLDER
 from tb_gpu_doctor.traces.errors import Note, TraceError
+from tb_gpu_doctor.traces.telemetry_homes import Home, home_beside, nearest_homes, recording_files
 from tb_gpu_doctor.traces.torch_names import TORCH_SUFFIXES, captures, natural_key, torch_stem, worker_of
 
 PROFILE_FOLDER = ("plugins", "profile")
@@ -33,6 +35,8 @@ _JSON_SUFFIXES = (".json.gz", ".json")
 _SESSION_TIME = re.compile(r"^(\d{4})_(\d\d)_(\d\d)_(\d\d)_(\d\d)_(\d\d)")
 # Deeper trees than this are not logdirs; the bound also ends symlink mazes.
 MAX_DEPTH = 32
+# What a monitor recorded is listed beside the profiles, one entry a run, under this name and format.
+TELEMETRY = "telemetry"
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ class Session:
         path: the folder.
         files: sorted by host.
         problem: set when no file of the session can be read.
+        homes: the nearest runs with telemetry.
     """
 
     run: str
@@ -66,6 +71,24 @@ class Session:
     problem: Note | None
     modified_unix_s: float
     size_bytes: int
+    homes: tuple[Home, ...] = ()
+
+    @property
+    def is_telemetry(self) -> bool:
+        """Whether it is no profile but what a monitor recorded."""
+        return bool(self.files) and self.files[0].format == TELEMETRY
+
+    @property
+    def named_unix_s(self) -> float | None:
+        """When it was recorded, by the folder's name (local time); None where the name does not tell."""
+        match = _SESSION_TIME.match(self.session)
+        if match is None:
+            return None
+        year, month, day, hour, minute, second = map(int, match.groups())
+        try:
+            return time.mktime((year, month, day, hour, minute, second, 0, 0, -1))
+        except (ValueError, OverflowError):
+            return None
 
     @property
     def recorded_unix_s(self) -> float:
@@ -73,13 +96,9 @@ class Session:
 
         File times lie after a copy or a clone, the profiler's folder names do not.
         """
-        match = _SESSION_TIME.match(self.session)
-        if match:
-            year, month, day, hour, minute, second = map(int, match.groups())
-            try:
-                return time.mktime((year, month, day, hour, minute, second, 0, 0, -1))
-            except (ValueError, OverflowError):
-                pass
+        named = self.named_unix_s
+        if named is not None:
+            return named
         return self.modified_unix_s
 
 
@@ -119,20 +138,39 @@ def find_sessions(path: str) -> SessionScan:
     except (OSError, ValueError) as error:
         raise TraceError("io_error", path, reason=_reason(error)) from None
     if os.path.isfile(path):
-        return SessionScan(path, (_single_file(path),), (os.path.basename(path),), ())
+        beside = home_beside(path)
+        single = replace(_single_file(path), homes=(beside,) if beside else ())
+        return SessionScan(path, (single,), (os.path.basename(path),), ())
     problems: list[TraceError] = []
     sessions: list[Session] = []
-    for run, folder, torch in _session_folders(path, problems):
+    homes: list[Home] = []
+    for run, folder, torch in _session_folders(path, problems, homes):
         if torch:
             sessions.extend(_torch_sessions(run, folder, torch))
         elif (session := _read_session(run, folder, problems)) is not None:
             sessions.append(session)
     sessions.sort(key=lambda s: (s.recorded_unix_s, s.session, s.run), reverse=True)
+    sessions = _with_telemetry(sessions, homes or [home for home in (home_beside(path),) if home])
     pattern = "/".join((*PROFILE_FOLDER, "*", "*" + XPLANE_SUFFIX))
-    searched = (pattern, "**/" + pattern, "*" + XPLANE_SUFFIX, "**/*.pt.trace.json[.gz]")
+    searched = (pattern, "**/" + pattern, "*" + XPLANE_SUFFIX, "**/*.pt.trace.json[.gz]", "**/gpu_doctor/*/*")
     if not sessions and not os.access(path, os.R_OK | os.X_OK):
         raise TraceError("no_permission", path)
     return SessionScan(path, tuple(sessions), searched, tuple(problems))
+
+
+def _with_telemetry(sessions: list[Session], homes: list[Home]) -> list[Session]:
+    """The profiles with their nearest homes, and behind them an entry for each home, newest first."""
+    found = {home.run: (home, files) for home in homes if (files := recording_files(home.folder))}
+    entries = []
+    for home, files in found.values():
+        listed = [_profile_file(path, host, TELEMETRY) for path, host in files]
+        entries.append(replace(_session(home.run, TELEMETRY, home.folder, listed), homes=(home,)))
+    entries.sort(key=lambda entry: (entry.modified_unix_s, entry.run), reverse=True)
+    joined = [
+        replace(session, homes=tuple(found[run][0] for run in nearest_homes(session.run, found)))
+        for session in sessions
+    ]
+    return [*joined, *entries]
 
 
 def _reason(error: Exception) -> str:
@@ -148,10 +186,10 @@ def _folder_error(folder: str, error: OSError) -> TraceError:
 _Found = tuple[str, str, list[str]]
 
 
-def _session_folders(root: str, problems: list[TraceError]) -> Iterator[_Found]:
+def _session_folders(root: str, problems: list[TraceError], homes: list[Home]) -> Iterator[_Found]:
     """(run, folder, PyTorch's files in it) at any depth of ``root``; without such files it is a session folder.
 
-    ``root`` may lie inside ``plugins/profile``.
+    ``root`` may lie inside ``plugins/profile``. ``homes`` takes the runs with telemetry.
     """
     parts = os.path.abspath(root).split(os.sep)
     if tuple(parts[-3:-1]) == PROFILE_FOLDER or _holds_profiles(root):
@@ -185,6 +223,8 @@ def _session_folders(root: str, problems: list[TraceError]) -> Iterator[_Found]:
                 if os.path.isdir(profile):
                     for session in _listed(profile, problems)[0]:
                         yield run, os.path.join(profile, session), []
+            elif name == TELEMETRY_FOLDER:
+                homes.append(Home(run, child))
             elif depth < MAX_DEPTH:
                 later = links if os.path.islink(child) else stack
                 later.append((child, f"{run}/{name}" if run else name, depth + 1))

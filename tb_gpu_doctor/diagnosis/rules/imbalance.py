@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tb_gpu_doctor.analysis.results import DeviceSummary
-from tb_gpu_doctor.diagnosis.arrivals import Arrivals, Member, find_arrivals, refs
+from tb_gpu_doctor.diagnosis.arrivals import Arrivals, Member, find_arrivals, per_window, refs
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.late_causes import Reason, late_reason
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
@@ -90,7 +90,11 @@ def check(context: Context) -> Iterator[Finding]:
 
 
 def _by_turns(context: Context) -> Iterator[Finding]:
-    """A remark when much is waited inside collectives and nobody in particular is to blame."""
+    """When much is waited inside collectives and nobody in particular is to blame.
+
+    With steps enough to see that somebody else is late each time, that is a finding like any other; before,
+    only much waiting is worth a remark.
+    """
     lateness, limits = context.job.lateness, context.thresholds
     if lateness is None:
         return
@@ -101,8 +105,18 @@ def _by_turns(context: Context) -> Iterator[Finding]:
         account = member.account
         if exposed is not None and account is not None and account.wall > 0:
             shares[member] = exposed.waiting / account.wall
-    if not shares or (share := float(np.mean(list(shares.values())))) < limits.imbalance_critical:
+    if not shares:
         return
+    share = float(np.mean(list(shares.values())))
+    sure = len(set(found.step[found.step >= 0].tolist())) >= limits.imbalance_min_units
+    sure |= len(found) >= limits.imbalance_often_units
+    if share < (limits.imbalance_warning if sure else limits.imbalance_critical):
+        return
+    severity = "info" if not sure else "critical" if share >= limits.imbalance_critical else "warning"
+    factors = [factor for member in shares if (factor := member.profile.per_step) is not None]
+    # were all as late as the first, a step would end earlier by what a GPU waits on average
+    waits = [value * member.window for member, value in shares.items()]
+    saving = float(np.mean(waits) * np.mean(factors)) if sure and len(factors) == len(shares) else None
     last = np.argmax(lateness.behind, axis=1)
     counts = np.bincount(last[lateness.behind.max(axis=1) > lateness.error], minlength=len(found.trace))
     most = int(np.argmax(counts))
@@ -113,13 +127,36 @@ def _by_turns(context: Context) -> Iterator[Finding]:
         explanation.append(Phrase(f"findings.{KIND}.last", often))
     yield Finding(
         kind=KIND,
-        severity="info",
+        severity=severity,  # type: ignore[arg-type]
         title=Phrase(f"findings.{KIND}.title_turns", {"share": share}),
         explanation=tuple(explanation),
         advice=context.advice(KIND, "pin_host", "even_work@"),
         victims=refs([member for member, value in shares.items() if value >= limits.imbalance_warning]),
         share=share,
+        saving_ps_per_step=saving,
+        evidence=_longest_waits(context, limits),
     )
+
+
+def _longest_waits(context: Context, limits: Thresholds) -> tuple[Evidence, ...]:
+    """The collectives in which somebody waited longest, each by who waited longest."""
+    lateness = context.job.lateness
+    if lateness is None:
+        return ()
+    found, items = lateness.collectives, []
+    longest = lateness.wait.argmax(axis=1)
+    waits = lateness.wait[np.arange(len(longest)), longest]
+    for row in np.argsort(-waits, kind="stable")[: limits.max_evidence].tolist():
+        column = int(longest[row])
+        profile, device = context.profiles[int(found.trace[column])], int(found.device[column])
+        start, wait = int(found.start[row, column]), int(waits[row])
+        if wait <= lateness.error:
+            break
+        number = int(found.step[row]) if found.step[row] >= 0 else None
+        what = Phrase("report.evidence.waited_inside", {"wait": wait})
+        gpu = profile.trace.devices[device].id
+        items.append(Evidence(profile.label, gpu, start, start + wait, None, number, what))
+    return tuple(items)
 
 
 def _hint(cause: str | None, kernel_ratio: float) -> tuple[str, tuple[str, ...]]:
@@ -149,7 +186,8 @@ def _details(reason: Reason) -> list[Phrase]:
 
 def _case(found: Arrivals, limits: Thresholds) -> _Case | None:
     lateness, by_steps = found.units(limits)
-    split = split_late(lateness, found.window / len(lateness), limits)
+    files = np.unique([id(member.profile) for member in found.members], return_inverse=True)[1]
+    split = split_late(lateness, found.window / len(lateness), limits, files.reshape(-1))
     if split is None:
         return None
     late = [found.members[column] for column in split.late]
@@ -163,7 +201,7 @@ def _case(found: Arrivals, limits: Thresholds) -> _Case | None:
     weight = 1.0 if len(late) <= len(early) else len(early) / len(found.members)
     if float(np.mean(shares)) * weight < limits.imbalance_warning:
         return None
-    reason = late_reason(late, early, float(np.mean(lost)), limits)
+    reason = late_reason(late, early, float(np.mean(shares)), limits)
     # Late by turns, each of them costs what the others cost in their turn.
     bound = max(bounds) if split.steady else min(typical_wait, sum(bounds))
     worst = min(float(split.excess.clip(0).max(axis=1).sum()), bound)
@@ -190,7 +228,7 @@ def _ratio(late: Sequence[Member], early: Sequence[Member], field: str) -> float
         summaries: Sequence[DeviceSummary] = member.profile.analysis.summaries
         return next((float(getattr(s, field)) for s in summaries if s.device == member.device), 0.0)
 
-    top, bottom = float(np.mean([value(m) for m in late])), float(np.median([value(m) for m in early]))
+    top, bottom = float(np.mean(per_window(late, value))), float(np.median(per_window(early, value)))
     return top / bottom if bottom > 0 else 1.0
 
 
