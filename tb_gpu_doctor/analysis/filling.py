@@ -6,11 +6,13 @@ Kernels of communication are left out: they hold a few multiprocessors by design
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from tb_gpu_doctor.analysis.kernel_families import COMMUNICATION, FAMILIES
 from tb_gpu_doctor.analysis.kernel_results import Float64, GpuFill, KernelRow, StepFill
+from tb_gpu_doctor.analysis.results import DeviceAccounting, DeviceSummary, Steps
 from tb_gpu_doctor.analysis.tensor_cores import PRODUCTS, TENSOR_CLASSES, has_tensor_cores
 from tb_gpu_doctor.traces.columns import Device, Int64
 
@@ -88,3 +90,36 @@ def step_fill(rows: Sequence[KernelRow], step: Int64, row: Int64, time: Float64,
         achieved_occupancy=mean([entry.achieved_occupancy for entry in rows]),
         sm_share=mean([entry.sm_share for entry in rows]),
     )
+
+
+@dataclass(frozen=True)
+class StepUse:
+    """`StepFill` beside the time of the steps; shape (steps, devices), NaN where unknown.
+
+    Attributes:
+        wall_ps: length of the step on each GPU, 0 where it did nothing.
+        sm_efficiency: the share of the step's time times multiprocessors in which a kernel had a block on them.
+    """
+
+    wall_ps: Float64
+    sm_efficiency: Float64
+
+
+def sm_efficiency(fill: GpuFill, account: DeviceAccounting | None) -> float | None:
+    """Multiprocessors in use over the window: idle time counts as empty, kernels side by side count once."""
+    if account is None or account.wall <= 0 or fill.sm_share_in_window is None:
+        return None
+    return fill.sm_share_in_window * account.compute / account.wall
+
+
+def step_use(steps: Steps, fill: StepFill, summaries: Sequence[DeviceSummary]) -> StepUse:
+    """How much of each step's time multiprocessors are in use, for complete steps."""
+    used = steps.end >= 0
+    wall = np.where(used, steps.end - steps.start, 0).astype(np.float64)
+    computing = np.full(wall.shape, np.nan)
+    complete = np.flatnonzero(steps.complete)
+    for summary in summaries:
+        if len(summary.compute_per_step) == len(complete):
+            computing[complete, summary.device] = summary.compute_per_step
+    share = np.divide(computing, wall, out=np.full(wall.shape, np.nan), where=wall > 0)
+    return StepUse(wall, np.asarray(fill.sm_share * np.minimum(share, 1.0), dtype=np.float64))

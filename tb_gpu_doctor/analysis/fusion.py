@@ -21,14 +21,15 @@ SHORT_KERNEL_PS = 10 * PS_PER_US
 LONGEST_PAUSE_PS = 10 * PS_PER_US
 SHORTEST_RUN = 3
 # Candidates that are kept, and kernels of a run that are named.
-MAX_CANDIDATES, MAX_NAMED = 200, 64
+MAX_CANDIDATES, MAX_NAMED = 200, 16
 
 
 @dataclass(frozen=True)
 class KernelEvents:
     """Columns of the kernels of a trace, sorted by (device, start); shape (n,).
 
-    ``code`` is the group of the kernel table, ``step`` -1 where it belongs to none.
+    ``code`` is the group of the kernel table, ``step`` -1 where it belongs to none; ``complete`` says of each step
+    whether it was recorded from its beginning to its end.
     """
 
     device: Int32
@@ -36,6 +37,7 @@ class KernelEvents:
     start: Int64
     duration: Int64
     step: Int32 | None
+    complete: NDArray[np.bool_] | None
     code: Int64
     op: Int64
 
@@ -105,6 +107,7 @@ def _candidates(
     signature = np.add.reduceat(_mixed(code, place), borders)
     _, group, runs = np.unique(signature, return_inverse=True, return_counts=True)
     totals, savings = _sums(group, span, len(runs)), _sums(group, saving, len(runs))
+    in_steps = _sums(group, np.where(_in_complete_steps(events, first), saving, 0), len(runs))
     by_group = np.lexsort((-span, group))  # the longest run of each group stands first
     example = by_group[np.searchsorted(group[by_group], np.arange(len(runs)))]
     kept = np.argsort(-savings, kind="stable")[:MAX_CANDIDATES]
@@ -117,14 +120,23 @@ def _candidates(
                 device=int(device[run]),
                 rows=tuple(row_of[events.code[shown]].tolist()),
                 ops=tuple(events.op[shown].tolist()),
+                kernels=int(length[run]),
                 runs=int(runs[index]),
                 total_ps=int(totals[index]),
                 saving_ps=int(savings[index]),
+                saving_in_steps_ps=int(in_steps[index]),
                 start=int(events.start[first[run]]),
                 end=int(events.start[last[run]] + events.duration[last[run]]),
             )
         )
     return tuple(found), tuple(per_device)
+
+
+def _in_complete_steps(events: KernelEvents, rows: Int64) -> NDArray[np.bool_]:
+    if events.step is None or events.complete is None or not len(events.complete):
+        return np.zeros(len(rows), np.bool_)
+    step = events.step[rows]
+    return np.asarray((step >= 0) & events.complete[step], dtype=np.bool_)
 
 
 def _mixed(code: Int64, place: Int64) -> NDArray[np.uint64]:

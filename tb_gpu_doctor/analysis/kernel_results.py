@@ -160,18 +160,22 @@ class FusionCandidate:
         device: device index.
         rows: kernels of a run in order, as indices into ``KernelTable.rows``.
         ops: string ids of their ops in one run, -1 for none.
+        kernels: how many kernels one run has; ``rows`` and ``ops`` hold the first of them.
         runs: how often it occurs.
         total_ps: time of all runs, from the first kernel's start to the last one's end.
         saving_ps: upper bound of what one kernel in place of each run would save: all but the shortest kernel.
+        saving_in_steps_ps: the part of ``saving_ps`` inside complete steps.
         start, end: of the longest run.
     """
 
     device: int
     rows: tuple[int, ...]
     ops: tuple[int, ...]
+    kernels: int
     runs: int
     total_ps: int
     saving_ps: int
+    saving_in_steps_ps: int
     start: int
     end: int
 

@@ -141,7 +141,12 @@ def kernel_table(trace: Trace, window: Window | None, steps: Steps | None = None
     fusible = np.array([is_fusible(names[n][:seen], table[g].op) for g, n in enumerate(groups.name.tolist())], np.bool_)
     step = None if steps is None or not len(steps.event_step) else steps.event_step[rows]
     fusion, fusion_ps = find_fusion(
-        KernelEvents(events.device[rows], stream, start, duration, step, code, op), fusible, len(trace.devices), place
+        KernelEvents(
+            events.device[rows], stream, start, duration, step, None if steps is None else steps.complete, code, op
+        ),
+        fusible,
+        len(trace.devices),
+        place,
     )
     table = [table[g] for g in order]
     fills = gpu_fills(table, trace.devices)

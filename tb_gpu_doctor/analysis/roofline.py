@@ -1,8 +1,8 @@
 """Whether memory or arithmetic bounds a kernel, only where the profile counts both.
 
 After the roofline model (Williams, Waterman, Patterson 2009): a kernel can run no faster than the GPU's memory moves
-its bytes, and no faster than its units do its operations. It is said only of kernels that come near one of the two roofs;
-the others are bound by something else (latency, too few blocks), which these numbers do not show.
+its bytes, and no faster than its units do its operations. It is said only of kernels that come near one of the two
+roofs; the others are bound by something else (latency, too few blocks), which these numbers do not show.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from tb_gpu_doctor.plugin.messages import HttpError
 from tb_gpu_doctor.texts import pick_language
 
 JSON_TYPE = "application/json"
+CSV_TYPE = "text/csv; charset=utf-8"
 BINARY_TYPE = "application/octet-stream"
 # Kernel names make long requests, but nobody needs more than this in one value.
 MAX_VALUE_CHARS = 4096
@@ -91,6 +92,12 @@ def binary_answer(request: Request, content: bytes, compress: bool = False) -> R
     if compress and accepts_gzip(request):
         content, encoding = gzip.compress(content, compresslevel=1, mtime=0), "gzip"
     return _respond(request, content, BINARY_TYPE, content_encoding=encoding)
+
+
+def csv_answer(request: Request, content: bytes, file_name: str) -> Response:
+    """A table to be saved as a file."""
+    headers = [("Content-Disposition", f'attachment; filename="{file_name}"')]
+    return _respond(request, content, CSV_TYPE, headers=headers)
 
 
 def error_answer(request: Request, error: HttpError) -> Response:

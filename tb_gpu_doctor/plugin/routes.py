@@ -15,6 +15,7 @@ from tb_gpu_doctor.plugin.messages import HttpError, ProfileError
 from tb_gpu_doctor.plugin.responses import (
     StaticFile,
     binary_answer,
+    csv_answer,
     error_answer,
     int_argument,
     json_answer,
@@ -27,6 +28,7 @@ from tb_gpu_doctor.plugin.worker import OWN_FAILURES, OWN_FAILURES_ON_FILES, Job
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.plugin.session_view import SessionView
+    from tb_gpu_doctor.report.kernel_list import By
     from tb_gpu_doctor.traces.sessions import Session
 
 _LOG = logging.getLogger("tensorboard")
@@ -93,6 +95,11 @@ class Routes:
             "/timeline/waits": self._waits,
             "/timeline/streams": self._streams,
             "/kernels": self._kernels,
+            "/kernels/tree": self._kernel_tree,
+            "/kernels/filling": self._kernel_filling,
+            "/kernels/fusion": self._kernel_fusion,
+            "/kernels/staircase": self._kernel_staircase,
+            "/kernels.csv": self._kernels_csv,
             "/steps": self._steps,
             "/gaps": self._gaps,
             "/collectives": self._collectives,
@@ -191,7 +198,30 @@ class Routes:
         return json_answer(request, view.ranges.streams(lane, start, end, limit))
 
     def _kernels(self, request: Request) -> Response:
-        return json_answer(request, self._view(request).kernels_json)
+        return json_answer(request, self._view(request).kernels.table_json(_by(request)))
+
+    def _kernel_tree(self, request: Request) -> Response:
+        kernels = self._view(request).kernels
+        device = None
+        if request.args.get("device"):
+            device = int_argument(request, "device", 0, max(0, kernels.device_count - 1))
+        return json_answer(request, kernels.tree_json(device))
+
+    def _kernel_filling(self, request: Request) -> Response:
+        return json_answer(request, self._view(request).kernels.filling_json)
+
+    def _kernel_fusion(self, request: Request) -> Response:
+        return json_answer(request, self._view(request).kernels.fusion_json)
+
+    def _kernel_staircase(self, request: Request) -> Response:
+        kernel = int_argument(request, "kernel", 0, 1 << 31)
+        answer = self._view(request).kernels.staircase_json(kernel)
+        if answer is None:
+            raise HttpError(404, "unknown_kernel", kernel=str(kernel))
+        return json_answer(request, answer)
+
+    def _kernels_csv(self, request: Request) -> Response:
+        return csv_answer(request, self._view(request).kernels.csv(_by(request)), "kernels.csv")
 
     def _steps(self, request: Request) -> Response:
         return json_answer(request, self._view(request).steps_json)
@@ -273,6 +303,16 @@ def _range(request: Request) -> tuple[int, int]:
     if end <= start:
         raise HttpError(400, "bad_parameter", "empty_range")
     return start, end
+
+
+def _by(request: Request) -> By:
+    """How a kernel table sums up: per GPU unless asked otherwise."""
+    by = request.args.get("by", "gpu")
+    if by == "gpu":
+        return "gpu"
+    if by == "kernel":
+        return "kernel"
+    raise HttpError(400, "bad_parameter", "parameter_choice", name="by", choices="gpu, kernel")
 
 
 def _failure(found: FoundSession, job: Job[SessionView]) -> HttpError:
