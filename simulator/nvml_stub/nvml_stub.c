@@ -1,8 +1,8 @@
 /* A stand-in for NVIDIA's libnvidia-ml.so.1 that plays a scenario: what each GPU answers at which time.
  *
  * The scenario is a text file named by NVML_STUB_SCENARIO, read at every nvmlInit; __init__.py describes its
- * lines. Time is seconds since the first nvmlInit, or what nvmlStubSetTime was told. With -DNVML_STUB_OLD the
- * library lacks the functions that drivers before 510 lacked.
+ * lines. Without one there is no driver. Time is seconds since the first nvmlInit, or what nvmlStubSetTime
+ * was told. With -DNVML_STUB_OLD the library lacks the functions that drivers before 510 lacked.
  *
  * Only what the monitor asks for is here. Return codes, structures and names are NVML's public interface.
  */
@@ -226,7 +226,7 @@ static void read_scenario(void) {
     const char *path = getenv("NVML_STUB_SCENARIO");
     FILE *file = path ? fopen(path, "r") : NULL;
     snprintf(S.driver, sizeof S.driver, "550.54.15 (simulated)");
-    S.cuda = 12040, S.gpus = path ? 0 : 1, S.init_failure = 0, S.delay_ms = 0;
+    S.cuda = 12040, S.gpus = 0, S.init_failure = file ? 0 : 9, S.delay_ms = 0;
     S.gone_from = S.gone_until = 1e300, S.gone_failure = 0;
     for (int i = 0; i < MOST_GPUS; i++) defaults(&S.gpu[i], i);
     if (!file) return;

@@ -7,11 +7,11 @@ stand between the two.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tb_gpu_doctor.monitor.nvml import Nvml, NvmlProblem, text_of
+from tb_gpu_doctor.monitor.nvml import DriverLost, Nvml, NvmlProblem, text_of
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,12 @@ class VisibleGpus:
     unknown_tokens: tuple[str, ...] = field(default=())
 
 
-def list_devices(nvml: Nvml) -> list[Device]:
+def list_devices(nvml: Nvml, silent: Callable[[int, str], None] = lambda index, reason: None) -> list[Device]:
     """All GPUs that NVML lists, each followed by its MIG instances. GPUs that do not answer are left out.
+
+    Args:
+        nvml: started.
+        silent: told the number and the reason of each GPU that does not answer.
 
     Raises:
         DriverLost: NVML does not answer.
@@ -68,7 +72,10 @@ def list_devices(nvml: Nvml) -> list[Device]:
         try:
             handle = nvml.ask(pynvml.nvmlDeviceGetHandleByIndex, index)
             uuid = text_of(nvml.ask(pynvml.nvmlDeviceGetUUID, handle))
-        except NvmlProblem:
+        except DriverLost:
+            raise
+        except NvmlProblem as problem:
+            silent(index, problem.reason)
             continue
         name, bus = "", ""
         try:

@@ -101,7 +101,7 @@ class GpuSource:
         nvml = Nvml()
         try:
             nvml.start()
-            devices = list_devices(nvml)
+            devices = list_devices(nvml, lambda index, reason: self._notes.tell("silent_gpu", gpu=index, reason=reason))
         except DriverLost as problem:
             nvml.stop()
             self._not_before = self._monotonic_ns() + int(DRIVER_RETRY_S * 1e9)
@@ -151,6 +151,8 @@ class GpuSource:
         changed = False
         for facts in self._facts:
             number = ordinals.get(facts["uuid"].split("-", 1)[-1].lower())
+            if number is None and facts["mig"] is not None:
+                continue  # older drivers name an instance otherwise than CUDA does
             if number != facts["framework_id"]:
                 facts["framework_id"] = number
                 changed = True

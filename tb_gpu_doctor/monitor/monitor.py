@@ -68,7 +68,7 @@ class GpuMonitor:
         if self._current() is None:
             self._last_step_ns = None
             self._session = Session(*self._arguments)
-            self._hooks = StepHooks(self, framework=self._framework)
+            self._hooks = StepHooks(weakref.proxy(self), framework=self._framework)
             options = self._capture_options
             if options is not None and not options.idle:
                 self._hooks.capture = Capture(weakref.proxy(self), self._arguments[0], options, self._hooks.frameworks)
@@ -113,7 +113,7 @@ class GpuMonitor:
     def hooks(self) -> StepHooks:
         """Steps and spans of this process; they do nothing that is recorded while the monitor does not record."""
         if self._hooks is None:
-            self._hooks = StepHooks(self, framework=self._framework)
+            self._hooks = StepHooks(weakref.proxy(self), framework=self._framework)
         return self._hooks
 
     def train_step(self, step: int | None = None, batch_size: int | None = None) -> AbstractContextManager[None]:

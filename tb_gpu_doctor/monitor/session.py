@@ -15,10 +15,10 @@ from tb_gpu_doctor.monitor.notes import LOG, Notes
 
 SHORTEST_INTERVAL_S = 0.05
 LONGEST_INTERVAL_S = 3600.0
-# A driver that is gone is looked for again this often.
-DRIVER_RETRY_S = 30.0
 # The share of an interval that a tick may take before slow questions wait.
 BUDGET = 0.5
+# So many samples in a row that fail in an unforeseen way end the recording of GPUs.
+MOST_FAILURES = 20
 # At exit a disk that does not answer holds the process up for no longer.
 EXIT_TIMEOUT_S = 5.0
 
@@ -164,17 +164,30 @@ class Session:
             LOG.debug("the sampler ended", exc_info=True)
 
     def _sample(self, source: Any) -> None:
-        next_tick = time.monotonic()
-        while not self._stop.is_set():
-            values = source.sample(self._interval_s * BUDGET, self._allocator, self._allocator_limits)
-            if values is not None:
-                self._writer.samples.append((self._clock.now_ns(), self._step, values))
-                if self.watch is not None:
-                    for gpu, row in source.by_gpu(values):
-                        self.watch(gpu, row)
+        next_tick, failures = time.monotonic(), 0
+        while True:
+            try:
+                self._tick(source)
+                failures = 0
+            except Exception:
+                failures += 1
+                if failures >= MOST_FAILURES:
+                    raise
+                LOG.debug("a sample failed", exc_info=True)
             next_tick += self._interval_s
             now = time.monotonic()
             if next_tick < now:
                 # A tick that took too long is not made up for by two quick ones.
                 next_tick = now + self._interval_s - (now - next_tick) % self._interval_s
-            self._stop.wait(next_tick - now)
+            # Here, not before the first one: the shortest recording has a sample too.
+            if self._stop.wait(next_tick - now):
+                return
+
+    def _tick(self, source: Any) -> None:
+        values = source.sample(self._interval_s * BUDGET, self._allocator, self._allocator_limits)
+        if values is None:
+            return
+        self._writer.samples.append((self._clock.now_ns(), self._step, values))
+        if self.watch is not None:
+            for gpu, row in source.by_gpu(values):
+                self.watch(gpu, row)
