@@ -73,9 +73,7 @@ def diagnose(
     return diagnose_session(chosen, progress).diagnosis
 
 
-def choose_session(
-    scan: SessionScan, run: str | None = None, session: str | Sequence[str] | None = None
-) -> Session:
+def choose_session(scan: SessionScan, run: str | None = None, session: str | Sequence[str] | None = None) -> Session:
     """The newest session that fits, one that can be read before one that cannot.
 
     Args:
@@ -84,7 +82,8 @@ def choose_session(
         session: its name, or ``RUN/SESSION``; several, as a list or with commas, are read as one job.
 
     Raises:
-        TraceError: ``nothing_found``, ``no_such_run``, ``no_such_session``, or what `traces.related.join_sessions` says.
+        TraceError: ``nothing_found``, ``no_such_run``, ``no_such_session``; and what
+            `traces.related.join_sessions` says of sessions that are no job.
     """
     from tb_gpu_doctor.traces.related import SEPARATOR, full_name, join_sessions, named_sessions
 

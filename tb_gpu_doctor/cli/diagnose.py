@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import math
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
 from tb_gpu_doctor.cli.arguments import Parser, add_language
+from tb_gpu_doctor.cli.progress import progress_bar
 from tb_gpu_doctor.texts import text
 from tb_gpu_doctor.texts.numbers import clean
 
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
     from tb_gpu_doctor.traces.sessions import Session, SessionScan
 
 _MAX_LISTED = 10
+# A command to copy is of no use if it is cut; this is for names of absurd length.
+_MAX_COMMAND = 20_000
 
 
 def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
@@ -28,7 +33,10 @@ def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
     parser.add_argument("--json", action="store_true", help=text("cli.diagnose.json", lang))
     parser.add_argument("--run", metavar="RUN", help=text("cli.diagnose.run", lang))
     parser.add_argument(
-        "--session", metavar=text("cli.metavars.session", lang), help=text("cli.diagnose.session", lang)
+        "--session",
+        action="append",
+        metavar=text("cli.metavars.session", lang),
+        help=text("cli.diagnose.session", lang),
     )
     parser.add_argument("--no-color", action="store_true", help=text("cli.diagnose.no_color", lang))
     add_language(parser, lang)
@@ -44,7 +52,9 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     scan = find_sessions(arguments.path)
     session = choose_session(scan, arguments.run, arguments.session)
     _mention_others(scan, session, arguments, lang)
-    diagnosis = diagnose_session(session).diagnosis
+    _offer_related(scan, session, arguments, lang)
+    with progress_bar(lang) as report:
+        diagnosis = diagnose_session(session, report).diagnosis
     if arguments.json:
         print(diagnosis.to_json(lang))
         return 0
@@ -84,6 +94,20 @@ def _mention_others(scan: SessionScan, chosen: Session, arguments: argparse.Name
         print(f"  --run {clean(session.run) or '.'} --session {clean(session.session)}{problem}", file=sys.stderr)
     if len(others) > _MAX_LISTED:
         print(text("cli.diagnose.more", lang, count=len(others) - _MAX_LISTED), file=sys.stderr)
+
+
+def _offer_related(scan: SessionScan, chosen: Session, arguments: argparse.Namespace, lang: str) -> None:
+    """Tell on stderr which other sessions may be the same job, and how to read them as one."""
+    from tb_gpu_doctor.traces.related import Offers
+
+    offer = Offers(scan.sessions).of(chosen)
+    if offer is None:
+        return
+    apart_s = max(1, math.ceil(offer.apart_s))  # names tell whole seconds
+    print(text("cli.diagnose.related", lang, count=offer.others, apart=apart_s), file=sys.stderr)
+    run = f" --run {shlex.quote(chosen.run or '.')}" if arguments.run is not None or chosen.run else ""
+    command = f"gpu-doctor diagnose {shlex.quote(arguments.path)}{run} --session {shlex.quote(offer.name)}"
+    print(f"  {clean(command, _MAX_COMMAND)}", file=sys.stderr)
 
 
 def _name(session: Session) -> str:

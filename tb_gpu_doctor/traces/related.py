@@ -1,0 +1,205 @@
+"""Sessions that may be one job: each worker's profiler made a session folder of its own, seconds apart.
+
+That is a guess from names, so it is offered and never done unasked. A session is named ``SESSION``, or
+``RUN/SESSION`` where the run does not tell it; several are named by a list with commas.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tb_gpu_doctor.traces.errors import TraceError
+from tb_gpu_doctor.traces.sessions import Session
+from tb_gpu_doctor.traces.torch_names import natural_key
+
+# The workers of a job start profiling at the same step; their clocks and the making of folders differ.
+MAX_APART_S = 15.0
+SEPARATOR = ","
+# More workers than this are not listed one by one.
+MAX_MEMBERS = 1024
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Sessions that look like one job with a session.
+
+    Attributes:
+        members: all of them, the session itself included, by their hosts' names.
+        names: by which they are asked for in the run of the session itself, in the same order.
+        apart_s: from the first start to the last, by the folders' names.
+    """
+
+    members: tuple[Session, ...]
+    names: tuple[str, ...]
+    apart_s: float
+
+    @property
+    def name(self) -> str:
+        """What asks for all of them as one session."""
+        return SEPARATOR.join(self.names)
+
+    @property
+    def others(self) -> int:
+        """How many there are beside the session itself."""
+        return len(self.members) - 1
+
+
+def full_name(session: Session) -> str:
+    """``RUN/SESSION``, or ``SESSION`` in the logdir itself."""
+    return f"{session.run}/{session.session}" if session.run else session.session
+
+
+class Offers:
+    """Which of the sessions of a logdir may belong together.
+
+    Candidates are of the same run, or of runs whose paths differ in one folder (``job/worker0``, ``job/worker1``);
+    start within `MAX_APART_S` of each other by their names; and no host is in two of them: a
+    second capture of a host is another recording. Where a host has several captures nearby, the one that is
+    nearest counts, and only if it has no nearer one itself.
+    """
+
+    def __init__(self, sessions: Sequence[Session]) -> None:
+        timed = [(session.named_unix_s, session) for session in sessions]
+        usable = [(when, session) for when, session in timed if when is not None and _can_be_named(session)]
+        usable.sort(key=lambda entry: entry[0])
+        self._times = [when for when, _ in usable]
+        self._sessions = [session for _, session in usable]
+
+    def of(self, session: Session) -> Offer | None:
+        """What the session may be one job with; None without any."""
+        when = session.named_unix_s
+        if when is None or not _can_be_named(session):
+            return None
+        hosts = _hosts(session)
+        found: list[tuple[tuple[int, float], Session]] = []
+        for other in self._near(when):
+            distance = _distance(session, other)
+            if distance is not None and not hosts & _hosts(other) and self._is_nearest(session, other, distance):
+                found.append((distance, other))
+        members = _distinct([session, *_unrivalled(found)])
+        if len(members) < 2 or len(members) > MAX_MEMBERS:
+            return None
+        members.sort(key=lambda member: [natural_key(file.host) for file in member.files])
+        times = [member.named_unix_s or 0.0 for member in members]
+        alike = [member.session for member in members if member.run == session.run]
+        names = tuple(
+            member.session if member.run == session.run and alike.count(member.session) == 1 else full_name(member)
+            for member in members
+        )
+        return Offer(tuple(members), names, max(times) - min(times))
+
+    def _near(self, when: float) -> list[Session]:
+        low = bisect_left(self._times, when - MAX_APART_S)
+        return self._sessions[low : bisect_right(self._times, when + MAX_APART_S)]
+
+    def _is_nearest(self, session: Session, other: Session, distance: tuple[int, float]) -> bool:
+        """Whether no other capture of the session's hosts is as near to ``other``."""
+        hosts = _hosts(session)
+        for rival in self._near(other.named_unix_s or 0.0):
+            if rival is session or rival == session or not hosts & _hosts(rival):
+                continue
+            rivals = _distance(rival, other)
+            if rivals is not None and rivals <= distance:
+                return False
+        return True
+
+
+def _can_be_named(session: Session) -> bool:
+    return session.problem is None and SEPARATOR not in full_name(session)
+
+
+def _hosts(session: Session) -> set[str]:
+    return {file.host for file in session.files}
+
+
+def _distance(one: Session, other: Session) -> tuple[int, float] | None:
+    """How far apart two sessions are: in runs, then in seconds; None for what is no candidate."""
+    if one == other or one.files[0].format != other.files[0].format:
+        return None
+    if one.named_unix_s is None or other.named_unix_s is None:
+        return None
+    apart = abs(one.named_unix_s - other.named_unix_s)
+    if apart > MAX_APART_S:
+        return None
+    if one.run == other.run:
+        return (0, apart)
+    first, second = one.run.split("/"), other.run.split("/")
+    if (
+        not one.run
+        or not other.run
+        or len(first) != len(second)
+        or sum(a != b for a, b in zip(first, second, strict=True)) != 1
+    ):
+        return None
+    return (1, apart)
+
+
+def _unrivalled(found: list[tuple[tuple[int, float], Session]]) -> list[Session]:
+    """Of candidates that share a host the nearest; none of them if they are equally near."""
+    kept = []
+    for distance, session in found:
+        hosts = _hosts(session)
+        rivals = [other for other, rival in found if rival is not session and hosts & _hosts(rival)]
+        if all(distance < other for other in rivals):
+            kept.append(session)
+    return kept
+
+
+def _distinct(sessions: Sequence[Session]) -> list[Session]:
+    return list({(session.path, session.session): session for session in sessions}.values())
+
+
+def named_sessions(wanted: str, find: Callable[[str], Session | None]) -> list[Session] | None:
+    """The sessions that a name asks for; None where any of them is unknown.
+
+    Args:
+        wanted: a name, or several with commas between them.
+        find: from one name to its session.
+    """
+    whole = find(wanted)
+    if whole is not None:  # whatever its name looks like
+        return [whole]
+    names = [name.strip() for name in wanted.split(SEPARATOR)]
+    names = [name for name in dict.fromkeys(names) if name]
+    if len(names) > MAX_MEMBERS:
+        return None
+    found = [find(name) for name in names]
+    known = [session for session in found if session is not None]
+    return known if known and len(known) == len(found) else None
+
+
+def join_sessions(sessions: Sequence[Session], name: str) -> Session:
+    """Several sessions read as one job.
+
+    Args:
+        sessions: at least one; the first lends its run and folder.
+        name: of the whole.
+
+    Raises:
+        TraceError: ``hosts_twice`` where a host is in two of them, ``mixed_formats`` where they cannot be one job.
+    """
+    sessions = _distinct(sessions)
+    if len(sessions) == 1:
+        return sessions[0]
+    hosts: set[str] = set()
+    twice: set[str] = set()
+    for session in sessions:
+        twice |= hosts & _hosts(session)
+        hosts |= _hosts(session)
+    first = sessions[0]
+    if twice:
+        raise TraceError("hosts_twice", first.path, hosts=sorted(twice)[:10])
+    if len({"kineto" if session.files[0].format == "kineto" else "xplane" for session in sessions}) > 1:
+        raise TraceError("mixed_formats", first.path)
+    files = sorted((file for session in sessions for file in session.files), key=lambda file: natural_key(file.host))
+    return replace(
+        first,
+        session=name,
+        files=tuple(files),
+        problem=None if any(file.problem is None for file in files) else first.problem,
+        modified_unix_s=max(session.modified_unix_s for session in sessions),
+        size_bytes=sum(session.size_bytes for session in sessions),
+        homes=tuple(dict.fromkeys(home for session in sessions for home in session.homes)),
+    )
