@@ -165,7 +165,7 @@ def _fault(
         shown,
         required,
         True,
-        tuple(sorted(_number(run, ref) for ref in finding.gpus)) == fault.gpus if fault.gpus else None,
+        tuple(sorted(_number(run, ref) for ref in finding.gpus)) == fault.gpus if plant.scope != "none" else None,
         finding.cause == fault.cause if fault.cause is not None else None,
         _names(finding, fault.culprit) if fault.culprit else None,
         finding.saving_ps_per_step / saved

@@ -25,7 +25,7 @@ class Plant:
         cause, culprit: as in `simulator.truth.Fault`.
         shape: the model that it needs.
         scope: whether the finding names all GPUs, one (the setup's target), those of its host, those with
-            even numbers, those unused, or none.
+            even numbers, those unused, nobody in particular, or none, as it is about the profile.
         also: kinds that are just as true of it.
         timed: whether its cost shows as a longer step; otherwise it is the share that was asked for.
     """
@@ -37,7 +37,7 @@ class Plant:
     cause: str | None = None
     culprit: str = ""
     shape: Shape = "large"
-    scope: Literal["all", "target", "host", "even", "unused", "none"] = "all"
+    scope: Literal["all", "target", "host", "even", "unused", "nobody", "none"] = "all"
     timed: bool = True
     min_gpus: int = 1
     max_gpus: int = 8
@@ -57,6 +57,7 @@ class Plant:
             "host": setup.on_host(setup.target // setup.gpus_of_host),
             "even": tuple(range(0, setup.gpus, 2)),
             "unused": tuple(range(setup.gpus, setup.gpus + setup.unused)),
+            "nobody": (),
             "none": (),
         }[self.scope]
         return Fault(self.kind, gpus, self.cause, self.culprit)

@@ -11,7 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
 from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.diagnosis.arrivals import find_arrivals
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding, GpuRef, Phrase
 from tb_gpu_doctor.diagnosis.outliers import find_outliers
@@ -26,6 +29,10 @@ CAUSE_OF: dict[str, Cause] = {
 }
 # The loss of a cause that must lie in the slow steps for them to be its doing.
 _IN_OUTLIERS = 0.5
+# What part of a cause's loss must lie on late GPUs for it to be the reason that they are late; and what
+# part of their lateness in the slow steps for it to be what slows these.
+_ON_LATE_GPUS = 0.8
+_IN_SLOW_STEPS = 0.8
 
 Condition = Callable[[Context, Finding, Finding], bool]
 
@@ -97,10 +104,34 @@ def _shared_steps(context: Context, gpus: Sequence[GpuRef], root: Cause, other: 
     return inside, total
 
 
-def makes_the_gpu_late(_: Context, imbalance: Finding, stall: Finding) -> bool:
-    """Only GPUs that keep the others waiting are stalled, and that is why they are late."""
+def makes_the_gpu_late(context: Context, imbalance: Finding, stall: Finding) -> bool:
+    """GPUs that keep the others waiting are stalled, hardly others, and that is why they are late.
+
+    What the others lose to the same cause costs no step: they would wait for the late ones all the same.
+    """
     expected = "late_input" if stall.kind == "input_bound" else "late_host"
-    return imbalance.cause == expected and set(stall.gpus) <= set(imbalance.gpus)
+    if imbalance.cause != expected:
+        return False
+    late, cause = set(imbalance.gpus), CAUSE_OF[stall.kind]
+    idle = {account.ref: account.accounting.idle_of(cause) for account in context.accounts()}
+    total = sum(idle.get(ref, 0) for ref in stall.gpus)
+    return sum(idle.get(ref, 0) for ref in stall.gpus if ref in late) >= _ON_LATE_GPUS * total
+
+
+def is_late_in_the_slow_steps(context: Context, imbalance: Finding, outliers: Finding) -> bool:
+    """The culprits are late in the slow steps and hardly in others: that is what makes those slow."""
+    late = set(imbalance.gpus)
+    slow: set[int] = set()
+    for profile in context.profiles:
+        found = find_outliers(profile, context.thresholds)
+        slow |= set(found.numbers) if found is not None else set()
+    inside = total = 0.0
+    for arrivals in find_arrivals(context):
+        columns = [column for column, member in enumerate(arrivals.members) if member.ref in late]
+        behind = arrivals.behind[:, columns].sum(axis=1)
+        inside += float(behind[np.isin(arrivals.number, sorted(slow)) & (arrivals.step >= 0)].sum())
+        total += float(behind.sum())
+    return total > 0 and inside >= _IN_SLOW_STEPS * total
 
 
 _STALLS = ("input_bound", "sync_stall", "compile_stall", "checkpoint_stall")
@@ -108,6 +139,7 @@ _STALLS = ("input_bound", "sync_stall", "compile_stall", "checkpoint_stall")
 # In this order: who is late decides whose story it is, then the slow steps, then the launches.
 MERGES: tuple[Merge, ...] = (
     *(Merge("imbalance", kind, makes_the_gpu_late, adds="all") for kind in (*_STALLS, "launch_bound")),
+    Merge("imbalance", "step_outliers", is_late_in_the_slow_steps),
     *(Merge(kind, "step_outliers", explains_slow_steps) for kind in (*_STALLS, "launch_bound")),
     *(Merge(kind, "launch_bound", follows_an_empty_queue, counts=True) for kind in _STALLS),
 )

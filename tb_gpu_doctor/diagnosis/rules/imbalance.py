@@ -24,6 +24,8 @@ from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 KIND = "imbalance"
 # From this many kernels more on, their number is worth a sentence.
 _DIFFERS = 1.01
+# Who comes last in this part of the collectives is named, even where it is no proven habit.
+_MOSTLY = 0.5
 
 
 @dataclass(frozen=True)
@@ -120,15 +122,18 @@ def _by_turns(context: Context) -> Iterator[Finding]:
     last = np.argmax(lateness.behind, axis=1)
     counts = np.bincount(last[lateness.behind.max(axis=1) > lateness.error], minlength=len(found.trace))
     most = int(np.argmax(counts))
-    explanation = [Phrase(f"findings.{KIND}.turns", {"share": share})]
+    facts: dict[str, object] = {"share": share}
+    often_last = counts[most] >= _MOSTLY * len(found)
+    explanation = [Phrase(f"findings.{KIND}.{'turns_last' if often_last else 'turns'}", facts)]
     if counts[most]:
         gpu = context.profiles[int(found.trace[most])].ref(int(found.device[most]))
         often = {"gpus": context.names([gpu]), "often": counts[most] / len(found), "count": len(found)}
+        facts |= often
         explanation.append(Phrase(f"findings.{KIND}.last", often))
     yield Finding(
         kind=KIND,
         severity=severity,  # type: ignore[arg-type]
-        title=Phrase(f"findings.{KIND}.title_turns", {"share": share}),
+        title=Phrase(f"findings.{KIND}.{'title_turns_last' if often_last else 'title_turns'}", facts),
         explanation=tuple(explanation),
         advice=context.advice(KIND, "pin_host", "even_work@"),
         victims=refs([member for member, value in shares.items() if value >= limits.imbalance_warning]),
