@@ -93,9 +93,9 @@ def _notes(context: Context) -> tuple[Phrase | Spoken, ...]:
     said: set[str] = set()
     for recording in context.telemetry.recordings:
         spoken = context.telemetry.words.get(recording.run, {DEFAULT_LANGUAGE: recording.notes})
-        for index, note in enumerate(recording.notes):
-            if note not in said:
-                said.add(note)
+        for index, sentence in enumerate(recording.notes):
+            if sentence not in said:
+                said.add(sentence)
                 found.append(Spoken({lang: notes[index] for lang, notes in spoken.items() if index < len(notes)}))
     return tuple(found[:_MOST_NOTES])
 

@@ -62,6 +62,25 @@ def time_argument(request: Request, name: str) -> int:
     return int_argument(request, name, -(_INT64 // 2) + 1, _INT64 // 2 - 1)
 
 
+def unix_ms_range(request: Request) -> tuple[int, int] | None:
+    """``start_unix_ms`` and ``end_unix_ms`` in nanoseconds; None where neither is given.
+
+    Raises:
+        HttpError: 400 when one is absent, no number or far from any date, or the range is empty.
+    """
+    if "start_unix_ms" not in request.args and "end_unix_ms" not in request.args:
+        return None
+    values = []
+    for name in ("start_unix_ms", "end_unix_ms"):
+        text = request.args.get(name, "")
+        if not re.fullmatch(r"-?[0-9]{1,13}(\.[0-9]{1,9})?", text):
+            raise HttpError(400, "bad_parameter", name=name)
+        values.append(round(float(text) * 1e6))
+    if values[1] <= values[0]:
+        raise HttpError(400, "bad_parameter", "empty_range")
+    return values[0], values[1]
+
+
 def to_json(value: Any) -> bytes:
     """``value`` as JSON; numbers that JSON cannot write become null."""
     try:

@@ -22,6 +22,7 @@ from tb_gpu_doctor.plugin.responses import (
     language,
     name_argument,
     time_argument,
+    unix_ms_range,
 )
 from tb_gpu_doctor.plugin.scanner import FoundSession, Scanner, shown_path
 from tb_gpu_doctor.plugin.worker import OWN_FAILURES, OWN_FAILURES_ON_FILES, Job, Progress, Report, Worker
@@ -103,6 +104,10 @@ class Routes:
             "/steps": self._steps,
             "/gaps": self._gaps,
             "/collectives": self._collectives,
+            "/telemetry": self._telemetry,
+            "/telemetry/series": self._telemetry_series,
+            "/timeline/telemetry": self._timeline_telemetry,
+            "/batch_sweeps": self._batch_sweeps,
             "/doc": self._doc,
         }
         handlers |= {f"/{name}": file.answer for name, file in self._static.items()}
@@ -244,6 +249,23 @@ class Routes:
     def _collectives(self, request: Request) -> Response:
         return json_answer(request, self._view(request).collectives_json)
 
+    def _telemetry(self, request: Request) -> Response:
+        return json_answer(request, self._view(request).telemetry.answer(language(request)))
+
+    def _telemetry_series(self, request: Request) -> Response:
+        metrics, points = _series_arguments(request)
+        window = unix_ms_range(request)
+        return json_answer(request, self._view(request).telemetry.series(metrics, window, points))
+
+    def _timeline_telemetry(self, request: Request) -> Response:
+        metrics, points = _series_arguments(request)
+        start, end = _range(request)
+        view = self._view(request).telemetry
+        return json_answer(request, view.lanes(metrics, start, end, points, language(request)))
+
+    def _batch_sweeps(self, request: Request) -> Response:
+        return json_answer(request, self._view(request).telemetry.sweeps())
+
     def _doc(self, request: Request) -> Response:
         from tensorboard import plugin_util
 
@@ -298,6 +320,16 @@ def _lane(request: Request, count: int) -> int | None:
     return lane
 
 
+def _series_arguments(request: Request) -> tuple[list[str], int]:
+    """The metrics asked for and the most points of each series."""
+    from tb_gpu_doctor.plugin.telemetry_view import DEFAULT_POINTS, MAX_POINTS, metrics_argument
+
+    metrics = metrics_argument(name_argument(request, "metric"))
+    if metrics is None:
+        raise HttpError(400, "bad_parameter", name="metric")
+    return metrics, int_argument(request, "points", 2, MAX_POINTS, default=DEFAULT_POINTS)
+
+
 def _range(request: Request) -> tuple[int, int]:
     start, end = time_argument(request, "start_ps"), time_argument(request, "end_ps")
     if end <= start:
@@ -336,7 +368,7 @@ def _describe(found: FoundSession, lang: str) -> dict[str, Any]:
         "run": found.run,
         "session": session.session,
         "label": f"{found.run} · {session.session}" if found.run else session.session,
-        "hosts": [file.host for file in session.files],
+        "hosts": list(dict.fromkeys(file.host for file in session.files)),
         "format": session.files[0].format if session.files else "",
         "size_bytes": session.size_bytes,
         "modified_unix_s": session.modified_unix_s,

@@ -14,8 +14,10 @@ from tb_gpu_doctor.plugin.gaps_view import GapsView
 from tb_gpu_doctor.plugin.kernels_view import KernelsView
 from tb_gpu_doctor.plugin.responses import to_json
 from tb_gpu_doctor.plugin.steps_view import steps_answer
+from tb_gpu_doctor.plugin.telemetry_view import TelemetryView, window_of
 from tb_gpu_doctor.plugin.timeline import Timeline
 from tb_gpu_doctor.plugin.timeline_range import RangeView
+from tb_gpu_doctor.telemetry.joining import profile_span
 from tb_gpu_doctor.traces.errors import TraceError
 
 if TYPE_CHECKING:
@@ -76,6 +78,14 @@ class SessionView:
         whole = (result.traces, result.analyses, result.job, self.timeline)
         self.steps_json = to_json(steps_answer(*whole))
         self.collectives_json = to_json(collectives_answer(*whole))
+        self.telemetry = TelemetryView(
+            result.telemetry,
+            result.joined,
+            result.diagnosis,
+            self.timeline,
+            [trace.wall_start_unix_ns for trace in result.traces],
+            window_of([profile_span(trace, trace.host).window_ns for trace in result.traces]),
+        )
         self._lock = threading.Lock()
         self._diagnosis_json: dict[str, bytes] = {}
 
@@ -85,7 +95,14 @@ class SessionView:
         # The diagnosis holds tens of sentences and at most a few hundred intervals.
         made = (self.meta_json, self.steps_json, self.collectives_json)
         texts = sum(map(len, made)) + sum(map(len, self._diagnosis_json.values()))
-        return self.timeline.size_bytes + self.gaps.size_bytes + self.ranges.size_bytes + texts + 100_000
+        return (
+            self.timeline.size_bytes
+            + self.gaps.size_bytes
+            + self.ranges.size_bytes
+            + texts
+            + 100_000
+            + self.telemetry.size_bytes
+        )
 
     def diagnosis_json(self, lang: str) -> bytes:
         """The diagnosis in one language, worded once."""

@@ -1,0 +1,382 @@
+"""The answers about telemetry: recordings with their throttling, spans and steps, and series of bounded length."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tb_gpu_doctor.metrics import BY_ID, METRICS
+from tb_gpu_doctor.telemetry.home import HomeTelemetry
+from tb_gpu_doctor.telemetry.joining import Joined, extent
+from tb_gpu_doctor.telemetry.levels import Level, level
+from tb_gpu_doctor.telemetry.series import BatchSweep, GpuSeries, Span, StepTimes
+from tb_gpu_doctor.telemetry.throttling import bands
+
+if TYPE_CHECKING:
+    from tb_gpu_doctor.plugin.timeline import Timeline
+    from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
+
+MAX_POINTS = 2_000
+DEFAULT_POINTS = 600
+MAX_METRICS = 16
+MAX_BANDS = 200
+MAX_SPANS = 2_000
+MAX_SWEEPS = 100
+_NS_PER_MS = 1e6
+_UNITS = ("bytes_per_s", "percent", "bytes", "watts", "celsius", "mhz", "bits", "joules", "seconds", "lanes")
+
+
+class TelemetryView:
+    """Telemetry of one session.
+
+    Args:
+        telemetry: of the session's homes, None without any.
+        joined: what of it belongs to the session's GPUs.
+        diagnosis: of the session; says what was not joined.
+        timeline: of the session; its lanes are those of the joined GPUs.
+        clocks: per file of the session the Unix nanoseconds of its clock's zero, where it says.
+        window_ns: when the session's profile was taken.
+    """
+
+    def __init__(
+        self,
+        telemetry: HomeTelemetry | None,
+        joined: Joined | None,
+        diagnosis: DiagnosisReport,
+        timeline: Timeline,
+        clocks: Sequence[int | None] = (),
+        window_ns: tuple[int, int] | None = None,
+    ) -> None:
+        self._home = telemetry or HomeTelemetry()
+        self._recordings = self._home.telemetry.recordings
+        self._joined = joined or Joined()
+        self._notes = () if diagnosis.telemetry is None else diagnosis.telemetry.notes
+        self._is_profile = diagnosis.format != "telemetry"
+        self._clocks, self._window_ns = tuple(clocks), window_ns
+        lane_of = {(source.trace, source.device.index): lane for lane, source in enumerate(timeline.sources)}
+        self._shifts = [source.shift.offset for source in timeline.sources]
+        self._files = [source.trace for source in timeline.sources]
+        self._lanes = {
+            id(gpu.series): lane_of[gpu.profile]
+            for gpu in self._joined.gpus
+            if gpu.profile is not None and gpu.profile in lane_of
+        }
+
+    @property
+    def size_bytes(self) -> int:
+        """Approximate memory held."""
+        total = 0
+        for recording in self._recordings:
+            steps = recording.steps
+            total += steps.number.nbytes * 4 + 200 * len(recording.spans)
+            for series in recording.gpus:
+                total += 16 * len(series) + sum(column.nbytes for column in series.values.values())
+        return total
+
+    def answer(self, lang: str) -> dict[str, Any]:
+        """The answer of ``telemetry``."""
+        from tb_gpu_doctor.report.words import say
+
+        return {
+            "recordings": [self._recording(index, lang) for index in range(len(self._recordings))],
+            "metrics": self._metrics(),
+            "profile": None
+            if self._window_ns is None
+            else {"start_unix_ms": _ms(self._window_ns[0]), "end_unix_ms": _ms(self._window_ns[1])},
+            "steps_known": any(
+                bool((series.step >= 0).any()) for recording in self._recordings for series in recording.gpus
+            ),
+            "notes": [say(note, lang) for note in self._notes],
+            "problems": list(self._home.problems.get(lang, self._home.telemetry.problems)),
+        }
+
+    def series(self, metrics: Sequence[str], window_ns: tuple[int, int] | None, points: int) -> dict[str, Any]:
+        """The answer of ``telemetry/series``."""
+        found, times = [], []
+        for metric in metrics:
+            for number, recording in enumerate(self._recordings):
+                for gpu, series in enumerate(recording.gpus):
+                    drawn = _level(series, metric, points, window_ns)
+                    if drawn is None:
+                        continue
+                    times += [int(series.wall_ns[0]), int(series.wall_ns[-1])]
+                    found.append(
+                        {
+                            "recording": number,
+                            "gpu": gpu,
+                            "metric": metric,
+                            "samples": drawn.samples,
+                            "folded": drawn.folded,
+                            "unix_ms": _all_ms(drawn.wall_ns),
+                            "step": [step if step >= 0 else None for step in drawn.step.tolist()],
+                            **_columns(drawn),
+                        }
+                    )
+        start, end = window_ns or ((min(times), max(times)) if times else (None, None))
+        return {
+            "start_unix_ms": None if start is None else _ms(start),
+            "end_unix_ms": None if end is None else _ms(end),
+            "series": found,
+        }
+
+    def lanes(self, metrics: Sequence[str], start_ps: int, end_ps: int, points: int, lang: str) -> dict[str, Any]:
+        """The answer of ``timeline/telemetry``: the joined GPUs on the timeline's clock."""
+        lanes: list[dict[str, Any]] = []
+        stretches: list[dict[str, Any]] = []
+        for gpu in self._joined.gpus:
+            lane = self._lanes.get(id(gpu.series))
+            zero = None if lane is None else self._zero(lane)
+            if lane is None or zero is None:
+                continue
+            window = (zero + start_ps // 1000, zero + end_ps // 1000)
+            for metric in metrics:
+                drawn = _level(gpu.series, metric, points, _widened(gpu.series, metric, window))
+                if drawn is not None:
+                    times = ((drawn.wall_ns - zero) * 1000).tolist()
+                    lanes.append(
+                        {"lane": lane, "metric": metric, "time_ps": times, "folded": drawn.folded, **_columns(drawn)}
+                    )
+            for band in bands(gpu.series, MAX_BANDS):
+                if band.end_ns >= window[0] and band.start_ns <= window[1]:
+                    stretches.append(
+                        {
+                            "lane": lane,
+                            "kind": band.kind,
+                            "reasons": list(band.reasons),
+                            "start_ps": (band.start_ns - zero) * 1000,
+                            "end_ps": (band.end_ns - zero) * 1000,
+                        }
+                    )
+        reasons = [] if lanes or not self._is_profile else self._reasons(lang)
+        return {"metrics": list(metrics), "not_joined": reasons, "lanes": lanes, "bands": stretches}
+
+    def sweeps(self) -> dict[str, Any]:
+        """The answer of ``batch_sweeps``, newest first."""
+        newest = sorted(self._home.telemetry.sweeps, key=lambda sweep: -sweep.wall_ns)
+        return {"sweeps": [_sweep(sweep) for sweep in newest[:MAX_SWEEPS]]}
+
+    def _zero(self, lane: int) -> int | None:
+        """Unix nanoseconds of zero on the lane's clock."""
+        clock = self._clocks[self._files[lane]] if self._files[lane] < len(self._clocks) else None
+        return None if clock is None else clock - self._shifts[lane] // 1000
+
+    def _reasons(self, lang: str) -> list[str]:
+        from tb_gpu_doctor.diagnosis.model import Phrase
+        from tb_gpu_doctor.report.words import say
+
+        return [say(note, lang) for note in self._notes if isinstance(note, Phrase)]
+
+    def _recording(self, index: int, lang: str) -> dict[str, Any]:
+        from tb_gpu_doctor.report.words import note_sentence
+
+        recording = self._recordings[index]
+        joined = any(recording is other for other in self._joined.recordings)
+        reason = next((note for run, note in self._joined.reasons if run == recording.run), None)
+        because = None
+        if self._is_profile and not joined and reason is not None:
+            params = {**reason.params, "runs": (recording.run,), "recordings": 1}
+            because = note_sentence(type(reason)(reason.code, params), lang)
+        span = extent(recording)
+        steps = [int(step) for series in recording.gpus for step in (series.step.max(initial=-1),) if step >= 0]
+        firsts = [int(series.step[series.step >= 0].min()) for series in recording.gpus if (series.step >= 0).any()]
+        longest = sorted(recording.spans, key=lambda s: s.start_ns - s.end_ns)[:MAX_SPANS]
+        return {
+            "id": index,
+            "run": recording.run,
+            "host": recording.host,
+            "process_id": recording.process_id,
+            "simulated": recording.simulated,
+            "memory_growth": recording.memory_growth,
+            "judged": joined,
+            "joined": joined if self._is_profile else None,
+            "not_joined_because": because,
+            "start_unix_ms": None if span is None else _ms(span[0]),
+            "end_unix_ms": None if span is None else _ms(span[1]),
+            "first_step": min(firsts, default=None),
+            "last_step": max(steps, default=None),
+            "gpus": [self._gpu(number, series) for number, series in enumerate(recording.gpus)],
+            "spans": [_span(span) for span in sorted(longest, key=lambda s: s.start_ns)],
+            "spans_truncated": len(recording.spans) > MAX_SPANS,
+            "steps": _steps(recording.steps),
+            "environment": dict(recording.environment),
+            "notes": list(self._home.notes.get(lang, {}).get(recording.run, recording.notes)),
+        }
+
+    def _gpu(self, number: int, series: GpuSeries) -> dict[str, Any]:
+        facts = series.facts
+        shown = facts.framework_id if facts.framework_id is not None else facts.nvml_index
+        return {
+            "id": number,
+            "label": f"GPU {shown}",
+            "framework_id": facts.framework_id,
+            "nvml_index": facts.nvml_index,
+            "uuid": facts.uuid,
+            "pci_bus_id": facts.pci_bus_id,
+            "name": facts.name,
+            "limits": dict(facts.limits),
+            "samples": len(series),
+            "lane": self._lanes.get(id(series)),
+            "metrics": [metric.id for metric in METRICS if metric.id in series.values],
+            "throttled": [
+                {
+                    "kind": band.kind,
+                    "reasons": list(band.reasons),
+                    "start_unix_ms": _ms(band.start_ns),
+                    "end_unix_ms": _ms(band.end_ns),
+                    "start_step": band.start_step,
+                    "end_step": band.end_step,
+                }
+                for band in bands(series, MAX_BANDS)
+            ],
+        }
+
+    def _metrics(self) -> list[dict[str, Any]]:
+        count: dict[str, int] = {}
+        for recording in self._recordings:
+            for series in recording.gpus:
+                for metric in series.values:
+                    count[metric] = count.get(metric, 0) + 1
+        return [
+            {
+                "id": metric.id,
+                "tag": metric.tag,
+                "unit": unit_of(metric.id),
+                "counter": metric.counter,
+                "series": count[metric.id],
+            }
+            for metric in METRICS
+            if metric.id in count
+        ]
+
+
+def unit_of(metric: str) -> str:
+    """The unit that a metric's id ends in; what has none is a count."""
+    if metric == "clock_event_reasons":
+        return "bits"
+    if metric == "pcie_width":
+        return "lanes"
+    return next((unit for unit in _UNITS if metric.endswith("_" + unit)), "count")
+
+
+def window_of(windows: Sequence[tuple[int, int] | None]) -> tuple[int, int] | None:
+    """From the first start to the last end of those that are known."""
+    known = [window for window in windows if window is not None]
+    return (min(w[0] for w in known), max(w[1] for w in known)) if known else None
+
+
+def _level(series: GpuSeries, metric: str, points: int, window_ns: tuple[int, int] | None) -> Level | None:
+    values = series.values.get(metric)
+    if values is None or not len(series):
+        return None
+    known = BY_ID.get(metric)
+    drawn = level(
+        series.wall_ns,
+        series.step,
+        values,
+        points,
+        window_ns,
+        counter=known is not None and known.counter,
+        bits=metric == "clock_event_reasons",
+    )
+    return drawn if drawn.samples else None
+
+
+def _widened(series: GpuSeries, metric: str, window: tuple[int, int]) -> tuple[int, int]:
+    """The range with the last sample before it and the first one after it, so that a line crosses it."""
+    values = series.values.get(metric)
+    if values is None:
+        return window
+    when = series.wall_ns[np.isfinite(values)]
+    before, after = when[when < window[0]], when[when > window[1]]
+    return (
+        int(before[-1]) if len(before) else window[0],
+        int(after[0]) if len(after) else window[1],
+    )
+
+
+def _columns(drawn: Level) -> dict[str, Any]:
+    return {
+        "min": drawn.low.tolist() if drawn.folded else None,
+        "mean": drawn.mean.tolist(),
+        "max": drawn.high.tolist() if drawn.folded else None,
+    }
+
+
+def _ms(unix_ns: int) -> float:
+    return unix_ns / _NS_PER_MS
+
+
+def _all_ms(unix_ns: np.ndarray) -> list[float]:
+    return [value / _NS_PER_MS for value in unix_ns.tolist()]
+
+
+def _span(span: Span) -> dict[str, Any]:
+    return {
+        "kind": span.kind,
+        "start_unix_ms": _ms(span.start_ns),
+        "end_unix_ms": _ms(span.end_ns),
+        "step": span.step if span.step >= 0 else None,
+        "note": span.note,
+    }
+
+
+def _steps(steps: StepTimes) -> dict[str, Any] | None:
+    """Stretches of equally many steps, at most `MAX_POINTS` of them."""
+    count = len(steps.number)
+    if not count:
+        return None
+    size = -(-count // MAX_POINTS)
+    starts = np.arange(0, count, size)
+    ends = np.append(starts[1:], count)
+    length = ends - starts
+    total = np.add.reduceat(steps.duration_ns, starts)
+    known = steps.samples > 0
+    samples = np.add.reduceat(np.where(known, steps.samples, 0), starts)
+    timed = np.add.reduceat(np.where(known, steps.duration_ns, 0), starts)
+    rates: list[float | None] = [
+        float(done) / (float(passed) / 1e9) if passed > 0 else None
+        for done, passed in zip(samples.tolist(), timed.tolist(), strict=True)
+    ]
+    return {
+        "count": count,
+        "unix_ms": _all_ms(steps.end_ns[ends - 1]),
+        "step": steps.number[ends - 1].tolist(),
+        "min_ms": _all_ms(np.minimum.reduceat(steps.duration_ns, starts)),
+        "mean_ms": (total / length / _NS_PER_MS).tolist(),
+        "max_ms": _all_ms(np.maximum.reduceat(steps.duration_ns, starts)),
+        "samples_per_s": rates,
+        "profiled": np.logical_or.reduceat(steps.profiled, starts).tolist(),
+    }
+
+
+def _sweep(sweep: BatchSweep) -> dict[str, Any]:
+    def milliseconds(seconds: float | None) -> float | None:
+        return None if seconds is None else seconds * 1e3
+
+    return {
+        "run": sweep.run,
+        "unix_ms": _ms(sweep.wall_ns),
+        "fixed_ms": milliseconds(sweep.fixed_seconds),
+        "per_sample_ms": milliseconds(sweep.per_sample_seconds),
+        "recommended": sweep.recommended,
+        "points": [
+            {
+                "batch_size": point.batch_size,
+                "samples_per_s": point.samples_per_s,
+                "step_ms": milliseconds(point.step_seconds),
+                "peak_bytes": point.peak_bytes,
+                "problem": point.problem,
+            }
+            for point in sweep.points
+        ],
+    }
+
+
+def metrics_argument(text: str) -> list[str] | None:
+    """The metrics that a request names, None where one is unknown or there are too many."""
+    names: Mapping[str, None] = dict.fromkeys(name for name in text.split(",") if name)
+    if not names or len(names) > MAX_METRICS or any(name not in BY_ID for name in names):
+        return None
+    return list(names)
