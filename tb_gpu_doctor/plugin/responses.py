@@ -32,10 +32,10 @@ def language(request: Request) -> str:
     return pick_language(request.args.get("lang", ""))
 
 
-def name_argument(request: Request, name: str) -> str:
+def name_argument(request: Request, name: str, most: int = MAX_VALUE_CHARS) -> str:
     """A text parameter of bounded length; "" when absent."""
     value = request.args.get(name, "")
-    if len(value) > MAX_VALUE_CHARS:
+    if len(value) > most:
         raise HttpError(400, "bad_parameter", name=name)
     return value
 

@@ -26,10 +26,12 @@ from tb_gpu_doctor.plugin.responses import (
 )
 from tb_gpu_doctor.plugin.scanner import FoundSession, Scanner, shown_path
 from tb_gpu_doctor.plugin.worker import OWN_FAILURES, OWN_FAILURES_ON_FILES, Job, Progress, Report, Worker
+from tb_gpu_doctor.traces.errors import TraceError
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.plugin.session_view import SessionView
     from tb_gpu_doctor.report.kernel_list import By
+    from tb_gpu_doctor.traces.related import Offer
     from tb_gpu_doctor.traces.sessions import Session
 
 _LOG = logging.getLogger("tensorboard")
@@ -43,6 +45,8 @@ MAX_WIDTH = 8_192
 MAX_EVENTS = 2_000_000
 DEFAULT_EVENTS = 200_000
 MAX_BIN_CELLS = 64_000_000
+# The names of all workers' sessions, read as one job.
+MAX_SESSION_CHARS = 32_768
 
 Handler = Callable[[Request], Response]
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -280,13 +284,16 @@ class Routes:
 
     def _find(self, request: Request) -> FoundSession:
         """The session that the request names, out of those that the scan found."""
-        run, session = name_argument(request, "run"), name_argument(request, "session")
-        found = self._scanner.snapshot(refresh=False).find(run, session)
-        if found is None:  # recorded a moment ago, or TensorBoard has just started
-            snapshot = self._scanner.snapshot(wait_s=SCAN_WAIT_S)
-            found = snapshot.find(run, session)
-            if found is None and not snapshot.complete:
-                raise _NotReady(Progress("queued"))
+        run, session = name_argument(request, "run"), name_argument(request, "session", MAX_SESSION_CHARS)
+        try:
+            found = self._scanner.snapshot(refresh=False).find(run, session)
+            if found is None:  # recorded a moment ago, or TensorBoard has just started
+                snapshot = self._scanner.snapshot(wait_s=SCAN_WAIT_S)
+                found = snapshot.find(run, session)
+                if found is None and not snapshot.complete:
+                    raise _NotReady(Progress("queued"))
+        except TraceError as error:  # several sessions that are no job
+            raise ProfileError(error.with_path(run)) from None
         if found is None:
             name = f"{run}/{session}" if run else session
             raise HttpError(404, "unknown_session", path=name, name=name)
@@ -294,7 +301,7 @@ class Routes:
 
     def _view(self, request: Request) -> SessionView:
         found = self._find(request)
-        job = self._worker.submit(found.key, found.session.path, functools.partial(self._run, found))
+        job = self._worker.submit(found.key, found.owner, functools.partial(self._run, found))
         if job.error is not None:
             raise _failure(found, job)
         if job.result is None:
@@ -373,6 +380,16 @@ def _describe(found: FoundSession, lang: str) -> dict[str, Any]:
         "size_bytes": session.size_bytes,
         "modified_unix_s": session.modified_unix_s,
         "problem": None if session.problem is None else note_sentence(session.problem, lang),
+        "related": None if found.offer is None else _describe_offer(found.offer),
+    }
+
+
+def _describe_offer(offer: Offer) -> dict[str, Any]:
+    return {
+        "session": offer.name,
+        "sessions": [{"run": member.run, "session": member.session} for member in offer.members],
+        "hosts": [file.host for member in offer.members for file in member.files],
+        "apart_s": offer.apart_s,
     }
 
 

@@ -6,6 +6,7 @@ read the last snapshot, ask for a fresh one, and wait at most as long as they sa
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import logging
 import os
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from tb_gpu_doctor.traces.errors import TraceError
 
 if TYPE_CHECKING:
+    from tb_gpu_doctor.traces.related import Offer
     from tb_gpu_doctor.traces.sessions import Session, SessionScan
 
 _LOG = logging.getLogger("tensorboard")
@@ -47,12 +49,19 @@ class FoundSession:
         session: the scan's entry.
         root: the folder that it was found under.
         key: changes when a file of the session is added, removed or rewritten.
+        offer: the sessions that may be one job with it.
     """
 
     run: str
     session: Session
     root: Root
     key: str
+    offer: Offer | None = None
+
+    @property
+    def owner(self) -> str:
+        """Names its place, whatever lies there."""
+        return f"{self.session.path}\0{self.session.session}"
 
 
 @dataclass(frozen=True)
@@ -74,8 +83,41 @@ class Snapshot:
     _by_name: Mapping[tuple[str, str], FoundSession] = field(default_factory=dict)
 
     def find(self, run: str, session: str) -> FoundSession | None:
-        """Return the session of exactly this name, None if the scan found none."""
-        return self._by_name.get((run, session))
+        """Return the session of exactly this name, or those of several names as one; None for what was not found.
+
+        Args:
+            run: of the session.
+            session: its name; or several, with commas, each one's name in ``run``, or ``RUN/SESSION``.
+
+        Raises:
+            TraceError: they cannot be one job.
+        """
+        found = self._by_name.get((run, session))
+        return found if found is not None else self._joined(run, session)
+
+    def _joined(self, run: str, names: str) -> FoundSession | None:
+        from tb_gpu_doctor.traces.related import SEPARATOR, join_sessions, named_sessions
+
+        if SEPARATOR not in names:
+            return None
+        members: list[FoundSession] = []
+
+        def find(name: str) -> Session | None:
+            place, _, last = name.rpartition("/")
+            found = self._by_name.get((run, name)) or self._by_name.get((place, last))
+            if found is None:
+                return None
+            members.append(found)
+            return found.session
+
+        sessions = named_sessions(names, find)
+        if sessions is None or len({member.owner for member in members}) < 2:
+            return None
+        if len({member.root for member in members}) > 1:
+            return None
+        joined = dataclasses.replace(join_sessions(sessions, names), run=run)
+        key = hashlib.sha256("\0".join(member.key for member in members).encode()).hexdigest()
+        return FoundSession(run, joined, members[0].root, key)
 
 
 def roots_of(context: Any) -> tuple[str, tuple[Root, ...]]:
@@ -212,8 +254,26 @@ class Scanner:
                 run = "/".join(part for part in (root.name, session.run) if part)
                 run = _unused(run, session.session, found)
                 found[run, session.session] = FoundSession(run, session, root, session_key(session))
+        found = _with_offers(found)
         newest_first = sorted(found.values(), key=lambda entry: entry.session.recorded_unix_s, reverse=True)
         return Snapshot(tuple(newest_first), tuple(searched), tuple(problems), True, found)
+
+
+def _with_offers(found: dict[tuple[str, str], FoundSession]) -> dict[tuple[str, str], FoundSession]:
+    """The sessions, each with those that may belong to it; only within one folder of TensorBoard's."""
+    from tb_gpu_doctor.traces.related import Offers
+
+    offers: dict[tuple[str, str], Offer | None] = {}
+    for root in {entry.root for entry in found.values()}:
+        # By the names that the tab knows.
+        named = {
+            name: dataclasses.replace(entry.session, run=entry.run)
+            for name, entry in found.items()
+            if entry.root == root
+        }
+        known = Offers(list(named.values()))
+        offers |= {name: known.of(session) for name, session in named.items()}
+    return {name: dataclasses.replace(entry, offer=offers[name]) for name, entry in found.items()}
 
 
 def _unused(run: str, session: str, found: Mapping[tuple[str, str], FoundSession]) -> str:
