@@ -95,6 +95,8 @@ class Thresholds:
 
     # GPUs without any work, of the profile's GPUs: a warning from one on.
     idle_gpus_critical: float = 0.40
+    # Busy for less than this part of what a GPU of the job usually is, one did next to nothing.
+    idle_gpus_nearly: float = 0.02
 
     # A kernel counts from this share of its GPU's kernel time on.
     kernel_min_share: float = 0.01
@@ -105,6 +107,12 @@ class Thresholds:
     # Time lost in kernels with fewer blocks than SMs (time x empty share of the chip), of the window.
     underfilled_info: float = 0.02
     underfilled_warning: float = 0.10
+
+    # Products of matrices and convolutions on a GPU with tensor cores that do not use them, of the window.
+    tensor_cores_info: float = 0.05
+    tensor_cores_warning: float = 0.20
+    # Products whose names do not tell are mentioned from this part of the products' time on.
+    tensor_cores_unknown: float = 0.20
 
     # Inferred steps of which fewer look alike are to be taken with care.
     inferred_sure: float = 0.90

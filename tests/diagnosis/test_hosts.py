@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from simulator.faults.cases import all_cases
-from tb_gpu_doctor.diagnosis.context import Context
+from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Finding
 from tb_gpu_doctor.report.json_report import to_dict
 from tb_gpu_doctor.traces.columns import PS_PER_MS as MS
-from tb_gpu_doctor.traces.columns import PS_PER_US, Trace
+from tb_gpu_doctor.traces.columns import PS_PER_US, DeviceEvents, Trace
 from tests.diagnosis.build import profile
 from tests.hosts import profiles, read_run, split
 
@@ -151,3 +151,27 @@ def test_a_gpu_that_another_process_of_the_host_used_is_not_idle() -> None:
     assert twice is not None and len(twice.gpus) == 1 and twice.title.params["total"] == 2
     apart = of_kind(diagnose_profiles([process("a", 0, "n1"), process("b", 1, "n2")]), "idle_gpus")  # type: ignore[list-item]
     assert apart is not None and len(apart.gpus) == 2 and apart.title.params["total"] == 4
+
+
+def test_a_rank_whose_gpu_does_next_to_nothing_is_idle() -> None:
+    def rank(number: int, part: float) -> HostProfile:
+        made = profile(1, label=f"rank{number}")
+        events = made.trace.device_events
+        kept = np.arange(len(events)) < max(1, round(part * len(events)))
+        fewer = {spec.name: getattr(events, spec.name)[kept] for spec in dataclasses.fields(events)}
+        return dataclasses.replace(made, trace=dataclasses.replace(made.trace, device_events=DeviceEvents(**fewer)))
+
+    full = [rank(number, 1.0) for number in range(3)]
+    busy = full[0].trace.device_events.duration
+    small = max(1, int(0.019 * len(busy))) / len(busy)
+    last = rank(3, small)
+    if last.trace.device_events.duration.sum() >= 0.02 * busy.sum():  # one kernel is too long a part
+        short = dataclasses.replace(
+            last.trace.device_events, duration=np.full(len(last.trace.device_events), busy.sum() // 100)
+        )
+        last = dataclasses.replace(last, trace=dataclasses.replace(last.trace, device_events=short))
+    found = of_kind(diagnose_profiles([*full, last]), "idle_gpus")
+    assert found is not None and [gpu.host for gpu in found.gpus] == ["rank3"]
+    assert found.title.key.endswith("title_nearly") and 0.98 < (found.share or 0) < 1
+    assert of_kind(diagnose_profiles(full), "idle_gpus") is None
+    assert of_kind(diagnose_profiles([last]), "idle_gpus") is None, "nobody to compare with"

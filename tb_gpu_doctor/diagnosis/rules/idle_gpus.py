@@ -1,52 +1,91 @@
-"""GPUs of the profile that did nothing while others worked.
+"""GPUs of the profile that did nothing, or next to nothing, while others worked.
 
-Reads: devices without a single event beside devices with some. A GPU is a host and a number: several
-processes of one host may list the same GPU, and it is idle if none of them used it.
+Reads: devices without events beside devices with some, and how long each GPU was busy. A GPU is a host and a
+number: several processes of one host may list the same GPU, and it is idle if none of them used it.
+PyTorch's files list the GPU of their own process only: others of the machine may be anybody's, and nothing is
+said of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
+from tb_gpu_doctor.analysis.intervals import measure, union
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
 
 KIND = "idle_gpus"
+
+_Identity = tuple[str, int]
 
 
 def check(context: Context) -> Iterator[Finding]:
     """One finding for all GPUs without work; none where no GPU worked (`empty_gpu_plane`)."""
     if not context.has_gpu_work:
         return
-    known = {_identity(profile, device.id) for profile in context.profiles for device in profile.trace.devices}
-    used = {_identity(profile, device.id) for profile in context.profiles for device in profile.active_devices}
-    idle, evidence = [], []
+    limits = context.thresholds
+    busy = _busy(context)
+    usual = _usual(busy, limits.idle_gpus_nearly)
+    seen: set[_Identity] = set()
+    idle, evidence, shares, nearly = [], [], [], 0
     for profile in context.profiles:
         for device in profile.trace.devices:
             identity = _identity(profile, device.id)
-            if identity in used:
+            if identity in seen or (busy[identity] > 0 and busy[identity] >= limits.idle_gpus_nearly * usual):
                 continue
-            used.add(identity)  # once
+            seen.add(identity)
+            nearly += busy[identity] > 0
             idle.append(profile.ref(device.index))
+            shares.append(1 - busy[identity] / usual if usual else 1.0)
             window = profile.analysis.window
             if window is not None:
-                what = Phrase("report.evidence.no_events")
+                what = Phrase(f"report.evidence.{'few_events' if busy[identity] else 'no_events'}")
                 evidence.append(Evidence(profile.label, device.id, window.start, window.end, None, None, what))
     if not idle:
         return
-    limits = context.thresholds
-    facts = {"gpus": context.names(idle), "count": len(idle), "total": len(known)}
+    facts = {
+        "gpus": context.names(idle),
+        "count": len(idle),
+        "total": len(busy),
+        "nearly": nearly,
+        "least": limits.idle_gpus_nearly,
+    }
+    explanation = [Phrase(f"findings.{KIND}.explanation", {**facts, "count": len(idle) - nearly})]
+    if nearly:
+        explanation = [*(explanation if len(idle) > nearly else []), Phrase(f"findings.{KIND}.nearly", facts)]
     yield Finding(
         kind=KIND,
-        severity="critical" if len(idle) / len(known) >= limits.idle_gpus_critical else "warning",
-        title=Phrase(f"findings.{KIND}.title", facts),
-        explanation=(Phrase(f"findings.{KIND}.explanation", facts),),
+        severity="critical" if len(idle) / len(busy) >= limits.idle_gpus_critical else "warning",
+        title=Phrase(f"findings.{KIND}.{'title_nearly' if nearly else 'title'}", facts),
+        explanation=tuple(explanation),
         advice=context.advice(KIND, "distribute@", "profiled_all", "visible_devices"),
         gpus=tuple(idle),
-        share=1.0,
+        share=float(np.mean(shares)),
         evidence=tuple(evidence[: limits.max_evidence]),
     )
 
 
-def _identity(profile: HostProfile, number: int) -> tuple[str, int]:
+def _busy(context: Context) -> dict[_Identity, int]:
+    """How long each GPU was busy in the whole recording, over all processes that used it."""
+    busy: dict[_Identity, int] = {}
+    for profile in context.profiles:
+        events = profile.trace.device_events
+        for device in profile.trace.devices:
+            rows = events.of_device(device.index)
+            # a picosecond for events that take no time: such a GPU was used
+            used = max(measure(union(events.start[rows], events.end[rows])), int(rows.stop > rows.start))
+            identity = _identity(profile, device.id)
+            busy[identity] = busy.get(identity, 0) + used
+    return busy
+
+
+def _usual(busy: dict[_Identity, int], least: float) -> float:
+    """How long a GPU that works is busy."""
+    longest = max(busy.values(), default=0)
+    return float(np.median([value for value in busy.values() if value >= least * longest])) if longest else 0.0
+
+
+def _identity(profile: HostProfile, number: int) -> _Identity:
     return profile.trace.host or profile.label, number
