@@ -72,9 +72,9 @@ def kineto_json(devices: Sequence[Device], threads: Sequence[HostThread], proces
     return f'{json.dumps(head)[:-1]},\n"traceEvents": [\n{lines}\n],\n"traceName": "trace.json"\n}}\n'.encode()
 
 
-def packed(content: bytes) -> bytes:
+def packed(content: bytes, level: int = 9) -> bytes:
     """Gzip without name and time; the header is our own, since Python's differs from version to version."""
-    packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    packer = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
     body = packer.compress(content) + packer.flush()
     return _GZIP_HEADER + body + struct.pack("<II", zlib.crc32(content), len(content) & 0xFFFFFFFF)
 
