@@ -77,6 +77,22 @@ def step_parts(trace: Trace, analysis: TraceAnalysis, device: int, wait: Int64) 
         return wall, parts
     start, end = steps.start[complete[mine], device], steps.end[complete[mine], device]
     wall[mine] = end - start
+    parts[mine] = _split(trace, analysis, device, wait, start, end)
+    return wall, parts
+
+
+def window_parts(trace: Trace, analysis: TraceAnalysis, device: int, wait: Int64) -> Int64:
+    """The same over the window of one GPU, shape (parts,); sums to the window, zeros without one."""
+    window = analysis.window
+    if window is None:
+        return np.zeros(len(PART_IDS), np.int64)
+    start, end = np.array([window.start], np.int64), np.array([window.end], np.int64)
+    parts: Int64 = _split(trace, analysis, device, wait, start, end)[0]
+    return parts
+
+
+def _split(trace: Trace, analysis: TraceAnalysis, device: int, wait: Int64, start: Int64, end: Int64) -> Int64:
+    """What one GPU did in each [start, end), shape (stretches, parts); rows sum to the lengths."""
     compute, moving, unsplit, sent = (overlap(s, start, end) for s in communication_layers(trace, device, wait))
     rows = trace.device_events.of_device(device)
     busy = overlap(intervals.union(trace.device_events.start[rows], trace.device_events.end[rows]), start, end)
@@ -86,7 +102,7 @@ def step_parts(trace: Trace, analysis: TraceAnalysis, device: int, wait: Int64) 
     for cause in range(len(Cause)):
         of_cause = causes == cause
         columns.append(overlap((pieces.start[of_cause], pieces.end[of_cause]), start, end))
-    parts[mine] = np.stack(columns, axis=1)
+    parts = np.stack(columns, axis=1)
     # gaps are looked for inside the window only: what of a step lies outside has no evidence
-    parts[mine, _FIRST_CAUSE + Cause.NO_EVIDENCE] += wall[mine] - parts[mine].sum(axis=1)
-    return wall, parts
+    parts[:, _FIRST_CAUSE + Cause.NO_EVIDENCE] += end - start - parts.sum(axis=1)
+    return parts

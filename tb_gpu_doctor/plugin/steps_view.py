@@ -9,6 +9,7 @@ import numpy as np
 
 from tb_gpu_doctor.analysis.job import NO_MEETINGS, Job, Meetings
 from tb_gpu_doctor.analysis.results import Steps, TraceAnalysis
+from tb_gpu_doctor.analysis.step_order import order_of_steps, step_keys
 from tb_gpu_doctor.analysis.step_parts import PART_IDS, step_parts
 from tb_gpu_doctor.plugin.timeline import Timeline
 from tb_gpu_doctor.traces.columns import Int64, Trace
@@ -17,8 +18,6 @@ from tb_gpu_doctor.traces.columns import Int64, Trace
 MAX_CELLS = 1 << 14
 # No picture shows more columns than this.
 MAX_COLUMNS = 4_096
-
-_StepKey = tuple[int, int]
 
 
 def steps_answer(
@@ -35,8 +34,8 @@ def steps_answer(
     sources = [a.steps.source for a in analyses if a.steps.count]
     source = "marked" if "marked" in sources else "inferred" if sources else "none"
     usable = [a.steps.count > 0 and a.steps.source == source for a in analyses]
-    keys = [_keys(a.steps, source == "inferred") if use else [] for a, use in zip(analyses, usable, strict=True)]
-    order = _order(keys)
+    keys = [step_keys(a.steps, source == "inferred") if use else [] for a, use in zip(analyses, usable, strict=True)]
+    order = order_of_steps(keys)
     gpus = len(timeline.sources)
     each = _steps_per_column(len(order), gpus)
     columns = -(-len(order) // each)
@@ -122,29 +121,6 @@ def _lists(values: Int64, there: np.ndarray) -> list[list[int | None]]:
         [value if known else None for value, known in zip(row, line, strict=True)]
         for row, line in zip(values.tolist(), there.tolist(), strict=True)
     ]
-
-
-def _keys(steps: Steps, by_order: bool) -> list[_StepKey]:
-    """What a complete step is known by in all files: its number, and which one of that number it is."""
-    rows = np.flatnonzero(steps.complete)
-    if by_order:
-        return [(index, 0) for index in range(len(rows))]
-    seen: dict[int, int] = {}
-    found = []
-    for number in steps.number[rows].tolist():
-        found.append((number, seen.get(number, 0)))
-        seen[number] = found[-1][1] + 1
-    return found
-
-
-def _order(keys: Sequence[Sequence[_StepKey]]) -> dict[_StepKey, int]:
-    """The place of each step of any file: in the order of the file with most, the others' own by number."""
-    longest = max(keys, key=len, default=[])
-    known = dict.fromkeys(longest)
-    rest = sorted({key for own in keys for key in own} - set(known), key=lambda key: (key[1], key[0]))
-    if rest:
-        known = dict.fromkeys(sorted([*known, *rest], key=lambda key: (key[1], key[0])))
-    return {key: place for place, key in enumerate(known)}
 
 
 def _steps_per_column(steps: int, gpus: int) -> int:

@@ -1,0 +1,178 @@
+"""Two summaries into one verdict: faster, slower, the same, or not to be told, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tb_gpu_doctor.analysis.step_parts import PART_IDS
+from tb_gpu_doctor.comparison.bootstrap import (
+    CONFIDENCE,
+    LEAST_STEPS,
+    Interval,
+    difference,
+    relative_difference,
+    resample,
+)
+from tb_gpu_doctor.comparison.findings import compare_findings
+from tb_gpu_doctor.comparison.kernels import compare_kernels, grid_growth
+from tb_gpu_doctor.comparison.results import Comparison, Outcome, PartChange, Unit
+from tb_gpu_doctor.comparison.summary import RunSummary
+from tb_gpu_doctor.diagnosis.model import Phrase
+
+# The field's figure: smaller changes are not worth a word, and thermal drift alone makes one or two percent.
+LEAST_CHANGE = 0.05
+# Findings about the profile that make its times unlike those without the profiler.
+_DISTORTING = ("serialized_kernels", "dropped_events", "profiler_overhead")
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Global batch sizes that the user states, over what the runs recorded."""
+
+    before: int | None = None
+    after: int | None = None
+
+
+def compare(
+    before: RunSummary, after: RunSummary, batches: Batches | None = None, least_change: float = LEAST_CHANGE
+) -> Comparison:
+    """Say what changed from one run to the other.
+
+    The outcome is ``faster`` or ``slower`` where the mean time per unit changed by at least ``least_change`` and the
+    interval excludes zero; ``same`` where the whole interval lies within ``least_change``; else ``inconclusive``.
+    Runs on other GPUs, and runs whose steps hold other work that cannot be normalised, are ``not_comparable``.
+    """
+    stated = batches or Batches()
+    batch_before, batch_after = stated.before or before.batch, stated.after or after.batch
+    obstacles, fatal, unit = _obstacles(before, after, batch_before, batch_after)
+    steps = before.step_count > 0 and after.step_count > 0
+    scale_before = scale_after = 1.0
+    if not steps:
+        unit = "window"
+    elif unit == "sample":
+        assert batch_before and batch_after
+        scale_before, scale_after = 1 / batch_before, 1 / batch_after
+
+    change, parts = _times(before, after, scale_before, scale_after) if steps else (None, _shares(before, after))
+    outcome, reasons = _outcome(before, after, change, least_change, fatal)
+    return Comparison(
+        before=before,
+        after=after,
+        outcome=outcome,
+        unit=unit,
+        reasons=reasons,
+        obstacles=obstacles,
+        change=change,
+        time_before=before.mean_ps * scale_before if steps and before.mean_ps is not None else None,
+        time_after=after.mean_ps * scale_after if steps and after.mean_ps is not None else None,
+        parts=parts,
+        kernels=compare_kernels(before, after, scale_before, scale_after)
+        if (before.step_source == "none") == (after.step_source == "none")
+        else (),
+        kernel_time_before=sum(row.total_ps for row in before.kernels) * scale_before,
+        kernel_time_after=sum(row.total_ps for row in after.kernels) * scale_after,
+        findings=compare_findings(before, after),
+    )
+
+
+def _obstacles(
+    before: RunSummary, after: RunSummary, batch_before: int | None, batch_after: int | None
+) -> tuple[tuple[Phrase, ...], bool, Unit]:
+    """What stands between the runs, whether it forbids a verdict, and what times are to be per."""
+    found: list[Phrase] = []
+    fatal, unit = False, "step"
+    batches = batch_before is not None and batch_after is not None
+    models_before, models_after = _models(before), _models(after)
+    if not before.gpu_count or not after.gpu_count:
+        blind = [run.label for run in (before, after) if not run.gpu_count]
+        return (Phrase("compare.obstacles.no_gpu_work", {"runs": blind}),), True, "step"
+    if models_before != models_after and models_before and models_after:
+        found.append(Phrase("compare.obstacles.models", {"before": models_before, "after": models_after}))
+        fatal = True
+    if before.gpu_count != after.gpu_count:
+        params = {"before": before.gpu_count, "after": after.gpu_count}
+        if batches:
+            found.append(Phrase("compare.obstacles.gpu_count_normalised", params))
+            unit = "sample"
+        else:
+            found.append(Phrase("compare.obstacles.gpu_count", params))
+            fatal = True
+    if batches and batch_before != batch_after:
+        found.append(Phrase("compare.obstacles.batch", {"before": batch_before, "after": batch_after}))
+        unit = "sample"
+    if not batches:
+        growth = grid_growth(before, after)
+        if growth is not None and abs(growth - 1) > LEAST_CHANGE:
+            found.append(Phrase("compare.obstacles.grids", {"factor": growth}))
+            fatal = True
+        elif (batch_before is None) != (batch_after is None) or growth is None:
+            found.append(Phrase("compare.obstacles.batch_unknown"))
+    for kind in _DISTORTING:
+        marked = [kind in run.doubts for run in (before, after)]
+        if marked[0] != marked[1]:
+            label = before.label if marked[0] else after.label
+            found.append(Phrase(f"compare.obstacles.{kind}", {"run": label}))
+    sources = {before.step_source, after.step_source}
+    if len(sources) > 1 and "none" not in sources:
+        found.append(Phrase("compare.obstacles.step_sources"))
+    return tuple(found), fatal, "sample" if unit == "sample" else "step"
+
+
+def _models(run: RunSummary) -> list[str]:
+    return sorted({name for name in run.models if name})
+
+
+def _times(
+    before: RunSummary, after: RunSummary, scale_before: float, scale_after: float
+) -> tuple[Interval | None, tuple[PartChange, ...]]:
+    """The relative change of the whole, and each part's own; intervals from the same draws."""
+    enough = min(len(before.wall_ps), len(after.wall_ps)) >= 2
+    old = np.column_stack((before.wall_ps, before.parts_ps)) * scale_before
+    new = np.column_stack((after.wall_ps, after.parts_ps)) * scale_after
+    drawn = (resample(old, 1), resample(new, 2)) if enough else None
+    mean_old, mean_new = old.mean(axis=0), new.mean(axis=0)
+    parts = []
+    for index, part in enumerate(PART_IDS, 1):
+        if old[:, index].any() or new[:, index].any():
+            sure = difference(*drawn, index) if drawn else None
+            parts.append(PartChange(part, float(mean_old[index]), float(mean_new[index]), sure))
+    if mean_old[0] <= 0:
+        return None, tuple(parts)
+    if drawn is None:
+        value = float(mean_new[0] / mean_old[0]) - 1
+        return Interval(value, -np.inf, np.inf), tuple(parts)
+    return relative_difference(*drawn, 0), tuple(parts)
+
+
+def _shares(before: RunSummary, after: RunSummary) -> tuple[PartChange, ...]:
+    """Without steps: shares of the window, 0..1."""
+    return tuple(
+        PartChange(part, float(old), float(new), None)
+        for part, old, new in zip(PART_IDS, before.window_parts, after.window_parts, strict=True)
+        if old or new
+    )
+
+
+def _outcome(
+    before: RunSummary, after: RunSummary, change: Interval | None, least: float, fatal: bool
+) -> tuple[Outcome, tuple[Phrase, ...]]:
+    if fatal:
+        return "not_comparable", (Phrase("compare.reasons.not_comparable"),)
+    if change is None:
+        runs = [run.label for run in (before, after) if not run.step_count]
+        return "inconclusive", (Phrase("compare.reasons.no_steps", {"runs": runs}),)
+    fewest = min(len(before.wall_ps), len(after.wall_ps))
+    if fewest < LEAST_STEPS:
+        params = {"before": before.step_count, "after": after.step_count, "least": LEAST_STEPS}
+        return "inconclusive", (Phrase("compare.reasons.few_steps", params),)
+    bounds = {"low": change.low, "high": change.high, "confidence": CONFIDENCE, "least": least}
+    if change.excludes_zero and abs(change.value) >= least:
+        outcome: Outcome = "slower" if change.value > 0 else "faster"
+        return outcome, (Phrase("compare.reasons.sure", bounds),)
+    if -least < change.low and change.high < least:
+        return "same", (Phrase("compare.reasons.same", bounds),)
+    if change.excludes_zero:
+        return "inconclusive", (Phrase("compare.reasons.small", bounds),)
+    return "inconclusive", (Phrase("compare.reasons.noise", bounds),)

@@ -1,0 +1,75 @@
+"""Kernels of two runs by name and shape: added, gone, changed; the differences sum to the total difference."""
+
+from __future__ import annotations
+
+from tb_gpu_doctor.comparison.results import KernelChange
+from tb_gpu_doctor.comparison.summary import KernelSum, RunSummary
+
+_Key = tuple[str, tuple[int, int, int] | None, tuple[int, int, int] | None]
+
+
+def compare_kernels(
+    before: RunSummary, after: RunSummary, scale_before: float, scale_after: float
+) -> tuple[KernelChange, ...]:
+    """All kernels of both, largest change first.
+
+    Args:
+        before: one run.
+        after: the other one.
+        scale_before: what its numbers are multiplied by, to be per unit.
+        scale_after: the same of the other one.
+    """
+    ours, theirs = _by_key(before), _by_key(after)
+    found = []
+    for key in sorted(ours.keys() | theirs.keys(), key=str):
+        old, new = ours.get(key), theirs.get(key)
+        found.append(
+            KernelChange(
+                *key,
+                kind="changed" if old and new else "gone" if old else "added",
+                calls_before=old.calls * scale_before if old else 0.0,
+                calls_after=new.calls * scale_after if new else 0.0,
+                before=old.total_ps * scale_before if old else 0.0,
+                after=new.total_ps * scale_after if new else 0.0,
+                occupancy_before=old.occupancy if old else None,
+                occupancy_after=new.occupancy if new else None,
+            )
+        )
+    return tuple(sorted(found, key=lambda change: (-abs(change.difference), change.name, str(change.grid))))
+
+
+def grid_growth(before: RunSummary, after: RunSummary) -> float | None:
+    """By how much most kernels' grids grew, by time; None where no common factor covers half of the time.
+
+    Kernels are matched by name and block where each run has one grid of them. Grids grow with the batch or the
+    shape of the input: a factor other than 1 tells that the two runs do not do the same work in a step.
+    """
+    ours, theirs = _single_grids(before), _single_grids(after)
+    weight: dict[float, float] = {}
+    for key in ours.keys() & theirs.keys():
+        old, new = ours[key], theirs[key]
+        factor = round(_blocks(new) / _blocks(old), 2)
+        weight[factor] = weight.get(factor, 0.0) + old.total_ps
+    total = sum(row.total_ps for row in before.kernels)
+    if not weight or total <= 0:
+        return None
+    factor, covered = max(weight.items(), key=lambda item: item[1])
+    return factor if covered >= total / 2 else None
+
+
+def _by_key(summary: RunSummary) -> dict[_Key, KernelSum]:
+    return {(row.name, row.grid, row.block): row for row in summary.kernels}
+
+
+def _single_grids(summary: RunSummary) -> dict[tuple[str, object], KernelSum]:
+    found: dict[tuple[str, object], KernelSum | None] = {}
+    for row in summary.kernels:
+        if row.grid is not None and row.name and _blocks(row):
+            key = (row.name, row.block)
+            found[key] = None if key in found else row
+    return {key: row for key, row in found.items() if row is not None}
+
+
+def _blocks(row: KernelSum) -> int:
+    assert row.grid is not None
+    return row.grid[0] * row.grid[1] * row.grid[2]

@@ -1,0 +1,195 @@
+"""From a diagnosed session to its `RunSummary`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tb_gpu_doctor.analysis.job import NO_MEETINGS, Job
+from tb_gpu_doctor.analysis.kernel_details import UNKNOWN, parse_kernel_details
+from tb_gpu_doctor.analysis.results import TraceAnalysis
+from tb_gpu_doctor.analysis.step_order import order_of_steps, step_keys
+from tb_gpu_doctor.analysis.step_parts import PART_IDS, step_parts, window_parts
+from tb_gpu_doctor.comparison.summary import FindingSum, Float64, KernelSum, RunSummary, fold_kernels, fold_steps
+from tb_gpu_doctor.diagnosis.model import Diagnosis
+from tb_gpu_doctor.telemetry.joining import Joined
+from tb_gpu_doctor.telemetry.step_times import global_batch
+from tb_gpu_doctor.traces.columns import PS_PER_MS, CopyKind, EventClass, Trace
+
+_Shape = tuple[int, int, int] | None
+
+
+def summarize(
+    diagnosis: Diagnosis,
+    traces: Sequence[Trace],
+    analyses: Sequence[TraceAnalysis],
+    job: Job,
+    telemetry: Joined,
+    label: str,
+    framework: str | None = None,
+) -> RunSummary:
+    """The session in short.
+
+    Args:
+        diagnosis: of the session.
+        traces: one per file that could be read.
+        analyses: of the same files.
+        job: over all files.
+        telemetry: what was recorded of the GPUs.
+        label: how reports shall call it.
+        framework: what wrote the training code, None where unknown.
+    """
+    source, wall, parts = _steps(traces, analyses, job)
+    window_ps, shares, models = _windows(traces, analyses, job)
+    folded_wall, folded_parts = fold_steps(wall, parts)
+    known = [(row.occupancy, row.total) for row in diagnosis.kernels if row.occupancy is not None and row.total > 0]
+    return RunSummary(
+        label=label,
+        format=diagnosis.format,
+        framework=framework,
+        verdict=diagnosis.verdict,
+        models=models,
+        hosts=len(traces),
+        batch=_batch(telemetry),
+        step_source=source,
+        step_count=len(wall),
+        median_ps=float(np.median(wall)) if len(wall) else None,
+        wall_ps=folded_wall,
+        parts_ps=folded_parts,
+        window_ps=window_ps,
+        window_parts=shares,
+        kernels=fold_kernels(_kernels(traces, analyses, source)),
+        findings=tuple(
+            FindingSum(
+                finding.kind,
+                finding.cause,
+                finding.severity,
+                finding.share,
+                finding.saving_ps_per_step,
+                tuple(f"{ref.host}/{ref.id}" if ref.host else str(ref.id) for ref in finding.gpus),
+            )
+            for finding in diagnosis.findings
+            if not finding.is_about_profile
+        ),
+        doubts=tuple(sorted({f.kind for f in diagnosis.findings if f.is_about_profile})),
+        occupancy=sum(o * t for o, t in known) / sum(t for _, t in known) if known else None,
+        telemetry=_telemetry(diagnosis),
+    )
+
+
+def _steps(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], job: Job) -> tuple[str, Float64, Float64]:
+    """Source, length and parts of the complete steps that all working GPUs have, mean over them."""
+    sources = [analysis.steps.source for analysis in analyses if analysis.steps.count]
+    source = "marked" if "marked" in sources else "inferred" if sources else "none"
+    usable = [a.steps.count > 0 and a.steps.source == source for a in analyses]
+    keys = [step_keys(a.steps, source == "inferred") if use else [] for a, use in zip(analyses, usable, strict=True)]
+    order = order_of_steps(keys)
+    count, total = np.zeros(len(order)), np.zeros(len(order))
+    sums, gpus = np.zeros((len(order), len(PART_IDS))), 0
+    for which, (trace, analysis) in enumerate(zip(traces, analyses, strict=True)):
+        if not usable[which]:
+            continue
+        at = np.array([order[key] for key in keys[which]], np.int64)
+        for device in range(analysis.steps.end.shape[1]):
+            rows = trace.device_events.of_device(device)
+            met = job.meetings.get((which, device), NO_MEETINGS)
+            wall, parts = step_parts(trace, analysis, device, met.wait_of_events(rows))
+            used = wall >= 0
+            if not used.any():
+                continue
+            gpus += 1
+            np.add.at(count, at[used], 1)
+            np.add.at(total, at[used], wall[used])
+            np.add.at(sums, at[used], parts[used])
+    # a step that some GPU lacks would shift the mean by who is in it
+    whole = count == gpus if (count == gpus).any() else count > 0
+    if not gpus:
+        return "none", np.zeros(0), np.zeros((0, len(PART_IDS)))
+    return source, total[whole] / count[whole], sums[whole] / count[whole, None]
+
+
+def _windows(
+    traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], job: Job
+) -> tuple[float, Float64, tuple[str | None, ...]]:
+    """Mean window, shares of its parts, and the names of the GPUs that worked in it."""
+    walls: list[int] = []
+    shares: list[Float64] = []
+    models: list[str | None] = []
+    for which, (trace, analysis) in enumerate(zip(traces, analyses, strict=True)):
+        for accounting in analysis.accounting:
+            rows = trace.device_events.of_device(accounting.device)
+            if accounting.wall <= 0 or rows.stop == rows.start:
+                continue
+            met = job.meetings.get((which, accounting.device), NO_MEETINGS)
+            parts = window_parts(trace, analysis, accounting.device, met.wait_of_events(rows))
+            walls.append(accounting.wall)
+            shares.append(parts / accounting.wall)
+            models.append(trace.devices[accounting.device].name or None)
+    models.sort(key=lambda name: name or "")
+    if not walls:
+        return 0.0, np.zeros(len(PART_IDS)), tuple(models)
+    return float(np.mean(walls)), np.mean(shares, axis=0), tuple(models)
+
+
+def _kernels(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], source: str) -> list[KernelSum]:
+    """Kernels by name and shape, per GPU and complete step; without steps per GPU and millisecond of the window."""
+    calls: dict[tuple[str, _Shape, _Shape], float] = {}
+    totals: dict[tuple[str, _Shape, _Shape], float] = {}
+    occupancy: dict[tuple[str, _Shape, _Shape], float] = {}
+    units = 0.0
+    for trace, analysis in zip(traces, analyses, strict=True):
+        events = trace.device_events
+        chosen = (events.klass == EventClass.COMPUTE) | (events.klass == EventClass.COMMUNICATION)
+        chosen &= events.copy_kind == CopyKind.NONE
+        if source != "none":
+            if analysis.steps.source != source or not len(analysis.steps.event_step):
+                continue
+            complete = np.append(analysis.steps.complete, False)  # the last element serves -1, outside steps
+            chosen &= complete[analysis.steps.event_step]
+            units += float((analysis.steps.end[analysis.steps.complete] >= 0).sum())
+        elif analysis.window is not None:
+            chosen &= (events.start >= analysis.window.start) & (events.start < analysis.window.end)
+            active = sum(accounting.busy > 0 for accounting in analysis.accounting)
+            units += active * analysis.window.length / PS_PER_MS
+        rows = np.flatnonzero(chosen)
+        width = len(trace.strings) + 1
+        pair = (events.name[rows].astype(np.int64) + 1) * width + events.details[rows] + 1
+        codes, index = np.unique(pair, return_inverse=True)
+        count = np.bincount(index, minlength=len(codes))
+        total = np.bincount(index, weights=events.duration[rows], minlength=len(codes))
+        for code, number, time in zip(codes.tolist(), count.tolist(), total.tolist(), strict=True):
+            name, text = code // width - 1, code % width - 1
+            details = parse_kernel_details(trace.strings.raw(text)) if text >= 0 else UNKNOWN
+            key = (trace.strings[name] if name >= 0 else "", details.grid, details.block)
+            calls[key] = calls.get(key, 0.0) + number
+            totals[key] = totals.get(key, 0.0) + time
+        for row in analysis.kernels.rows:
+            if row.occupancy is not None:
+                occupancy[(row.name, row.grid, row.block)] = row.occupancy
+    if units <= 0:
+        return []
+    return [
+        KernelSum(key[0], key[1], key[2], calls[key] / units, totals[key] / units, occupancy.get(key)) for key in calls
+    ]
+
+
+def _batch(telemetry: Joined) -> int | None:
+    """Samples of a step over all GPUs: every process records the global batch."""
+    known = {batch for recording in telemetry.recordings if (batch := global_batch(recording.steps)) is not None}
+    return known.pop() if len(known) == 1 else None
+
+
+def _telemetry(diagnosis: Diagnosis) -> dict[str, float]:
+    report = diagnosis.telemetry
+    if report is None:
+        return {}
+    found: dict[str, float] = {}
+    for name in ("utilization", "clock_mhz", "power_watts", "temperature_celsius", "memory_peak_bytes"):
+        values = [value for gpu in report.gpus if (value := getattr(gpu, name)) is not None]
+        if values:
+            found[name] = float(max(values) if name == "temperature_celsius" else np.mean(values))
+    throttled = [sum(share for _, share in gpu.throttled) for gpu in report.gpus]
+    if throttled:
+        found["throttled"] = float(np.mean(throttled))
+    return found

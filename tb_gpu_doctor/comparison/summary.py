@@ -1,0 +1,135 @@
+"""One session in short: all that a comparison needs, small enough to be kept as a baseline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tb_gpu_doctor.analysis.step_parts import PART_IDS
+
+Float64 = NDArray[np.float64]
+# More steps than this are kept as means of neighbours; intervals of the mean do not mind.
+MAX_STEPS = 512
+MAX_KERNELS = 300
+
+
+@dataclass(frozen=True)
+class KernelSum:
+    """One kernel of one shape, per GPU and unit (step, or millisecond of the window without steps).
+
+    Attributes:
+        name: as recorded; empty in the last row when that holds all that are too many to list.
+        grid, block: launch shape, None where not recorded.
+        calls: how often.
+        total_ps: how long.
+        occupancy: theoretical, 0..1, None where unknown.
+    """
+
+    name: str
+    grid: tuple[int, int, int] | None
+    block: tuple[int, int, int] | None
+    calls: float
+    total_ps: float
+    occupancy: float | None = None
+
+
+@dataclass(frozen=True)
+class FindingSum:
+    """One finding without its words."""
+
+    kind: str
+    cause: str | None
+    severity: str
+    share: float | None
+    saving_ps_per_step: float | None
+    gpus: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What a comparison knows of one session.
+
+    Attributes:
+        label: how reports call it.
+        format: of the files.
+        framework: as far as the names tell, else None.
+        verdict: of the diagnosis.
+        models: names of the GPUs that worked, sorted, one a GPU; None where unnamed.
+        hosts: how many files could be read.
+        batch: samples of a step over all GPUs, None where not recorded.
+        step_source: ``marked``, ``inferred`` or ``none``.
+        step_count: complete steps before any folding.
+        median_ps: median step, mean over the GPUs; None without steps.
+        wall_ps: length of each complete step, mean over the GPUs, shape (n,), n at most `MAX_STEPS`.
+        parts_ps: where it went by `PART_IDS`, shape (n, parts); rows sum to ``wall_ps``.
+        window_ps: length of the analysed window, mean over the GPUs, 0 without any.
+        window_parts: share of each part in the window, mean over the GPUs, shape (parts,); zeros without a window.
+        kernels: longest first, by name and shape.
+        findings: as the diagnosis orders them.
+        doubts: kinds of findings about the profile itself, such as ``serialized_kernels``.
+        occupancy: weighted by time over the GPUs where it is known.
+        telemetry: means over the GPUs by metric, those that were recorded.
+    """
+
+    label: str
+    format: str
+    framework: str | None
+    verdict: str
+    models: tuple[str | None, ...]
+    hosts: int
+    batch: int | None
+    step_source: str
+    step_count: int
+    median_ps: float | None
+    wall_ps: Float64
+    parts_ps: Float64
+    window_ps: float
+    window_parts: Float64
+    kernels: tuple[KernelSum, ...]
+    findings: tuple[FindingSum, ...]
+    doubts: tuple[str, ...] = ()
+    occupancy: float | None = None
+    telemetry: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def gpu_count(self) -> int:
+        """GPUs that worked."""
+        return len(self.models)
+
+    @property
+    def mean_ps(self) -> float | None:
+        """Mean step, None without steps."""
+        return float(self.wall_ps.mean()) if len(self.wall_ps) else None
+
+    @property
+    def mean_parts(self) -> Float64:
+        """Mean part of a step, shape (parts,); zeros without steps."""
+        return self.parts_ps.mean(axis=0) if len(self.parts_ps) else np.zeros(len(PART_IDS))
+
+
+def fold_steps(wall: Float64, parts: Float64, most: int = MAX_STEPS) -> tuple[Float64, Float64]:
+    """Means of equally many neighbouring steps, so that at most ``most`` rows remain.
+
+    The steps at the end that fill no group are left out, less than one in ``most / 2`` of them.
+    """
+    each = -(-len(wall) // most)
+    if each <= 1:
+        return wall, parts
+    rows = len(wall) // each
+    kept = rows * each
+    return (
+        wall[:kept].reshape(rows, each).mean(axis=1),
+        parts[:kept].reshape(rows, each, parts.shape[1]).mean(axis=1),
+    )
+
+
+def fold_kernels(kernels: list[KernelSum], most: int = MAX_KERNELS) -> tuple[KernelSum, ...]:
+    """The longest kernels, and the others as one nameless row, so that the sum stays."""
+    ordered = sorted(kernels, key=lambda row: (-row.total_ps, row.name, str(row.grid), str(row.block)))
+    if len(ordered) <= most:
+        return tuple(ordered)
+    rest = ordered[most - 1 :]
+    calls, total = sum(row.calls for row in rest), sum(row.total_ps for row in rest)
+    return (*ordered[: most - 1], KernelSum("", None, None, calls, total))
