@@ -161,11 +161,11 @@ def named_sessions(wanted: str, find: Callable[[str], Session | None]) -> list[S
     whole = find(wanted)
     if whole is not None:  # whatever its name looks like
         return [whole]
-    names = [name.strip() for name in wanted.split(SEPARATOR)]
-    names = [name for name in dict.fromkeys(names) if name]
+    names = [name for name in dict.fromkeys(wanted.split(SEPARATOR)) if name.strip()]
     if len(names) > MAX_MEMBERS:
         return None
-    found = [find(name) for name in names]
+    # As it stands, then without the blanks that people put behind a comma.
+    found = [find(name) or find(name.strip()) for name in names]
     known = [session for session in found if session is not None]
     return known if known and len(known) == len(found) else None
 

@@ -203,3 +203,52 @@ def test_real_profiles_can_be_diagnosed(shared_traces: Path) -> None:
 def test_the_language_can_stand_before_the_subcommand(logdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--lang", "es", "diagnose", str(logdir)]) == 0
     assert "SANO" in capsys.readouterr().out
+
+
+@pytest.fixture
+def workers(tmp_path: Path) -> Path:
+    """Three workers whose profilers named a folder each, and a later capture of the first."""
+    for second, host in ((1, "node1"), (3, "node2"), (5, "node3")):
+        write(training(gpus=1), session_file(tmp_path, host, session=f"2026_01_01_00_00_0{second}"))
+    write(training(gpus=1), session_file(tmp_path, "node1", session="2026_01_01_00_30_00"))
+    return tmp_path
+
+
+def test_sessions_that_may_be_one_job_are_offered(workers: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, session, err = chosen(capsys, workers, "--session", "2026_01_01_00_00_03")
+    assert session == "2026_01_01_00_00_03", "offered, not forced"
+    told, command = err.splitlines()
+    assert told.startswith("2 other sessions of other hosts start within 4 s.")
+    name = "2026_01_01_00_00_01,2026_01_01_00_00_03,2026_01_01_00_00_05"
+    assert command == f"  gpu-doctor diagnose {workers} --session {name}"
+    assert main(["diagnose", *command.split()[2:], "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert [(device["host"], device["id"]) for device in json.loads(out)["devices"]] == [
+        ("node1", 0), ("node2", 0), ("node3", 0)
+    ]  # fmt: skip
+    assert json.loads(out)["profile"]["session"] == name and "start within" not in err
+    several = [f"--session=2026_01_01_00_00_0{second}" for second in (5, 1)]
+    assert main(["diagnose", str(workers), "--json", *several]) == 0
+    assert json.loads(capsys.readouterr().out)["profile"]["hosts"] == ["node1", "node3"]
+
+
+def test_the_newest_session_alone_is_offered_nothing(workers: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, session, err = chosen(capsys, workers)
+    assert session == "2026_01_01_00_30_00" and "start within" not in err
+
+
+def test_the_offer_in_spanish_and_with_names_for_a_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for host, run_name in (("a", "it's/w0"), ("b", "it's/w1\x1b[31m")):
+        write(training(gpus=1), session_file(tmp_path, host, run=run_name))
+    assert main(["diagnose", str(tmp_path), "--lang", "es", "--run", "it's/w0"]) == 0
+    err = capsys.readouterr().err
+    assert "De otras máquinas hay 1 sesión más que empieza en un margen de 1 s" in err and "\x1b" not in err
+    assert """--run 'it'"'"'s/w0'""" in err
+
+
+def test_two_captures_of_one_host_are_refused_as_a_job(workers: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", str(workers), "--session", "2026_01_01_00_00_01,2026_01_01_00_30_00"]) == 2
+    err = capsys.readouterr().err
+    assert "node1" in err and "no single job" in err and err.count("\n") == 1
+    assert main(["diagnose", str(workers), "--session", "2026_01_01_00_00_01,nope"]) == 2
+    assert "nope" in capsys.readouterr().err

@@ -120,6 +120,7 @@ def test_sessions_lists_what_there_is(tmp_path: Path):
         "size_bytes": 5,
         "modified_unix_s": oldest["modified_unix_s"],
         "problem": None,
+        "related": None,
     }
 
 
@@ -387,3 +388,84 @@ def test_gaps_by_cause_and_lane(site: Site):
     assert error_of(site.session("gaps?lane=2"))["code"] == "unknown_lane"
     for wrong in ("cause=hunger", "limit=-1", "limit=2001", "lane=x"):
         assert error_of(site.session(f"gaps?{wrong}"))["code"] == "bad_parameter"
+
+
+def related(site: Site) -> dict[str, Any]:
+    return {f"{entry['run']}/{entry['session']}": entry["related"] for entry in site.get("sessions").json["sessions"]}
+
+
+@pytest.fixture
+def workers(tmp_path: Path) -> Site:
+    """Workers that named their own folders, in one run and in sibling runs, and a second capture of one."""
+    for run, second, host in (("a", 0, "n0"), ("a", 3, "n1"), ("b/w0", 20, "n0"), ("b/w1", 20, "n2"), ("a", 59, "n1")):
+        add_session(tmp_path, run, f"2026_01_01_00_00_{second:02d}", host)
+    site = Site(tmp_path, view_of)
+    site.scanner.snapshot(wait_s=5)
+    return site
+
+
+def test_sessions_that_may_be_one_job_are_offered(workers: Site):
+    found = related(workers)
+    both = found["a/2026_01_01_00_00_00"]
+    assert both == {
+        "session": "2026_01_01_00_00_00,2026_01_01_00_00_03",
+        "sessions": [
+            {"run": "a", "session": "2026_01_01_00_00_00"},
+            {"run": "a", "session": "2026_01_01_00_00_03"},
+        ],
+        "hosts": ["n0", "n1"],
+        "apart_s": 3.0,
+    }
+    assert found["a/2026_01_01_00_00_03"] == both
+    assert found["a/2026_01_01_00_00_59"] is None
+    assert found["b/w0/2026_01_01_00_00_20"]["session"] == "2026_01_01_00_00_20,b/w1/2026_01_01_00_00_20"
+
+
+@pytest.mark.parametrize("route", SESSION_ROUTES)
+def test_several_sessions_are_read_as_one(workers: Site, route: str):
+    for run, session in (
+        ("a", "2026_01_01_00_00_00,2026_01_01_00_00_03"),
+        ("b/w0", "2026_01_01_00_00_20,b/w1/2026_01_01_00_00_20"),
+        ("", "b/w0/2026_01_01_00_00_20,a/2026_01_01_00_00_59"),
+    ):
+        answer = workers.session(route, run, session)
+        assert answer.status_code == 200, answer.text
+        if route == "diagnosis":
+            assert (answer.json["profile"]["run"], answer.json["profile"]["session"]) == (run, session)
+        assert workers.session("progress", run, session).json["state"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("run", "session", "status", "code"),
+    [
+        ("a", "2026_01_01_00_00_00,nope", 404, "unknown_session"),
+        ("a", "2026_01_01_00_00_00,../../etc/passwd", 404, "unknown_session"),
+        ("a", "2026_01_01_00_00_00,/2026_01_01_00_00_03", 404, "unknown_session"),
+        ("a", "2026_01_01_00_00_00,", 404, "unknown_session"),
+        ("a", "2026_01_01_00_00_00,2026_01_01_00_00_00", 404, "unknown_session"),
+        ("a", ",", 404, "unknown_session"),
+        ("a", "b/w1/2026_01_01_00_00_20", 404, "unknown_session"),
+        ("a", "2026_01_01_00_00_03,2026_01_01_00_00_59", 422, "hosts_twice"),
+        ("a", ",".join(["2026_01_01_00_00_00"] * 2000), 400, "bad_parameter"),
+    ],
+)
+def test_only_sessions_that_were_found_are_read_together(workers: Site, run: str, session: str, status: int, code: str):
+    answer = workers.session("diagnosis", run, session)
+    assert (answer.status_code, error_of(answer)["code"]) == (status, code)
+
+
+def test_a_rewritten_member_is_read_anew(workers: Site, tmp_path: Path):
+    names = "2026_01_01_00_00_00,2026_01_01_00_00_03"
+    before = workers.scanner.snapshot(wait_s=5).find("a", names)
+    add_session(tmp_path, "a", "2026_01_01_00_00_03", "n1", content=b"longer than before")
+    deadline = time.monotonic() + 10
+    while (after := workers.scanner.snapshot(wait_s=5).find("a", names)).key == before.key:
+        assert time.monotonic() < deadline
+    assert after.owner == before.owner
+
+
+def test_a_comma_in_a_name_is_no_list(tmp_path: Path):
+    add_session(tmp_path, "a", "x,y", "n0")
+    site = Site(tmp_path, view_of)
+    assert site.session("diagnosis", "a", "x,y").status_code == 200
+    assert related(site) == {"a/x,y": None}
