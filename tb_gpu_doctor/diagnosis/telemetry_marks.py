@@ -6,6 +6,7 @@ heat, a lowered power limit, a lower clock. And where the profiler made steps lo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -21,6 +22,8 @@ from tb_gpu_doctor.telemetry.unequal import State, around, state, typical
 _OF_THE_HOST = frozenset({"launch_bound", "cpu_contention", "sync_stall", "op_placement", "input_bound"})
 # While the profile was taken a GPU was throttled in this part of the samples around it.
 _THROTTLED = 0.5
+# Advice of an imbalance that a proven reason makes needless.
+_DONE = re.compile(r"\.advice\.(check_clocks|even_work)")
 # What is said of a slow GPU that was throttled; the finding about the throttling becomes part of the story.
 _STORIES: tuple[tuple[Kind, str, str], ...] = (
     ("thermal", "thermal", "thermal_throttle"),
@@ -103,13 +106,16 @@ def explain_slow_gpus(context: Context, findings: Sequence[Finding]) -> list[Fin
         if len(told) == len(finding.gpus):
             title = _sentence(context, told[0])
         for slow in told:
-            explanation += [_sentence(context, slow), *_figures(context, slow)]
+            sentence = _sentence(context, slow)
+            explanation += [*([] if sentence == title else [sentence]), *_figures(context, slow)]
+        # The hardware is found guilty: what the profile alone made one look at, the shares of work above all, is done.
+        advice = [phrase for phrase in advice if not _DONE.search(phrase.key)]
         for _, reason, kind in _STORIES:
             same = [f for f in left if kind and f.kind == kind and set(f.gpus) <= set(finding.gpus)]
             if same and any(slow.reason == reason for slow in told):
                 absorbed = same[0]
                 left.remove(absorbed)
-                explanation += [phrase for phrase in absorbed.explanation[1:] if phrase not in explanation]
+                explanation += [p for p in absorbed.explanation[1:] if not p.key.endswith((".lasting", ".at_times"))]
                 advice = [*absorbed.advice, *advice]
                 severity = min(severity, absorbed.severity, key=SEVERITIES.index)
         joined = replace(finding, title=title, explanation=tuple(explanation), advice=tuple(advice), severity=severity)

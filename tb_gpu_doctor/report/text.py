@@ -15,7 +15,16 @@ from rich.console import Console
 from rich.text import Text
 
 from tb_gpu_doctor.analysis.vocabulary import CAUSE_IDS
-from tb_gpu_doctor.diagnosis.model import Diagnosis, Evidence, Finding, GpuNames, GpuRef, GpuReport, KernelReport
+from tb_gpu_doctor.diagnosis.model import (
+    Diagnosis,
+    Evidence,
+    Finding,
+    GpuNames,
+    GpuRef,
+    GpuReport,
+    KernelReport,
+    Phrase,
+)
 from tb_gpu_doctor.diagnosis.telemetry_report import TelemetryReport
 from tb_gpu_doctor.report.telemetry_words import telemetry_lines
 from tb_gpu_doctor.report.words import say
@@ -159,10 +168,11 @@ class _Writer:
                 yield from self.wrapped(Text(figures), f"  {label.ljust(width)}  ", " " * (width + 4))
             if len(report.gpus) > len(lines):
                 yield Text("  " + text("report.more_gpus", self.lang, count=len(report.gpus) - len(lines)), style="dim")
-        elif report.notes:
+        elif any(isinstance(note, Phrase) for note in report.notes):
             yield Text()
             yield _title("telemetry.section", self.lang)
-        for note in report.notes:
+        # What the monitor could not record is for those who look at the series; what was not joined is for all.
+        for note in (note for note in report.notes if isinstance(note, Phrase)):
             yield from self.wrapped(Text(say(note, self.lang)), "- ", "  ")
 
     def kernels(self, diagnosis: Diagnosis) -> Iterator[Text]:
@@ -240,7 +250,8 @@ def _verdict(diagnosis: Diagnosis, lang: str) -> Text:
         worst = next(f for f in diagnosis.findings if f.severity == diagnosis.verdict and not f.is_about_profile)
         line.append(say(worst.title, lang))
     else:
-        line.append(text(f"report.summary.{diagnosis.verdict}", lang))
+        alone = diagnosis.format == "telemetry"
+        line.append(text("telemetry.cannot_tell" if alone else f"report.summary.{diagnosis.verdict}", lang))
         if diagnosis.reasons:
             line.append(" " + say(diagnosis.reasons[0], lang))
     return line

@@ -46,7 +46,8 @@ class Throttling:
         free_clock_mhz: the same while busy and not throttled at all; None where there are hardly such samples.
         max_clock_mhz: highest clock that the GPU can have.
         temperature_celsius: highest while throttled.
-        slowdown_celsius: where the hardware slows itself down.
+        slowdown_celsius: where this begins: the hardware's own slowdown, or the highest temperature that the driver
+            lets the GPU work at.
         power_watts, limit_watts, default_limit_watts: mean draw while throttled, its limit and the usual limit.
     """
 
@@ -166,7 +167,9 @@ def _described(
         free_clock_mhz=mean("sm_clock_mhz", free) if int(free.sum()) >= 5 else None,
         max_clock_mhz=limits.get("sm_clock_max_mhz"),
         temperature_celsius=hottest,
-        slowdown_celsius=limits.get("slowdown_temperature_celsius"),
+        slowdown_celsius=limits.get("slowdown_temperature_celsius")
+        if lengths.get("hardware_thermal")
+        else limits.get("gpu_max_temperature_celsius"),
         power_watts=mean("power_watts", mask),
         limit_watts=mean("power_limit_watts", mask),
         default_limit_watts=limits.get("power_limit_default_watts"),

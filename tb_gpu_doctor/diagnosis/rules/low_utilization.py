@@ -17,6 +17,8 @@ from tb_gpu_doctor.telemetry.joining import GpuTelemetry
 from tb_gpu_doctor.telemetry.load import Load, active_window, measure
 
 KIND = "low_utilization"
+# From this difference on GPUs are told one by one.
+_DIFFERENT = 0.05
 
 
 def check(context: Context) -> Iterator[Finding]:
@@ -36,7 +38,8 @@ def check(context: Context) -> Iterator[Finding]:
     if unused:
         explanation.append(Phrase(f"findings.{KIND}.never", {"gpus": names(context, unused), "count": len(unused)}))
     by_gpu = {id(gpu): load for gpu, load in found if load.ever_busy}
-    if len(by_gpu) > 1:
+    used = [load.utilization for load in by_gpu.values()]
+    if used and max(used) - min(used) >= _DIFFERENT:
         rows = [(gpu, -by_gpu[id(gpu)].utilization) for gpu in gpus if id(gpu) in by_gpu]
         for gpu in worst_first(rows):
             one = {"gpus": names(context, [gpu]), "used": by_gpu[id(gpu)].utilization}
