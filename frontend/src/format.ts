@@ -78,7 +78,9 @@ export function formatRange(startMs: number, endMs: number): string {
   const span = Math.max(endMs - startMs, 1e-9) / size;
   const decimals = Math.min(12, Math.max(0, 4 - Math.ceil(Math.log10(span))));
   const format = numberFormat({ maximumFractionDigits: decimals });
-  return `${format.format(startMs / size)}–${format.format(endMs / size)} ${unit}`;
+  // What rounds to nothing is 0, not -0.
+  const show = (ms: number) => format.format(Math.abs(ms / size) < 0.5 * 10 ** -decimals ? 0 : ms / size);
+  return `${show(startMs)}–${show(endMs)} ${unit}`;
 }
 
 export function formatBytes(bytes: Maybe): string {

@@ -22,6 +22,14 @@ async function start(limit: number): Promise<{ data: TimelineData; meta: Timelin
   ({ close } = await serve((url, response) => {
     const get = (key: string) => Number(url.searchParams.get(key));
     const route = url.pathname.split("/").pop()!;
+    // How much waits: half of every pixel in which a lane may communicate.
+    if (route === "waits") {
+      const [lanes, width] = [scenario.meta.lanes.length, get("width")];
+      const body = new Uint8Array(12 + lanes * width).fill(128);
+      new Uint32Array(body.buffer, 0, 3).set([lanes, 1, width]);
+      response.end(body);
+      return;
+    }
     asked.push(route);
     const body =
       route === "bins"
@@ -67,7 +75,7 @@ describe("TimelineData", () => {
     expect(few.data.intervalAt(view, 0, view.start)).toBeUndefined();
     // Coarse pixels: bins do not end where pixels do.
     const width = 30;
-    const size = few.meta.categories.length * width;
+    const size = few.data.categories.length * width;
     const fromBins = new Float32Array(size);
     expect(few.data.cover(2, view, width, fromBins)).not.toBeNull();
     few.data.close();
@@ -78,7 +86,44 @@ describe("TimelineData", () => {
     expect(many.data.cover(2, view, width, fromEvents)).not.toBeNull();
     for (let i = 0; i < size; i++) expect(Math.abs(fromBins[i] - fromEvents[i])).toBeLessThan(0.07);
     expect(sum(fromEvents)).toBeCloseTo(width, 3);
-    expect(many.data.present()).toEqual(["compute", "communication", "transfer", "launch", "kernel_gap"]);
+    expect(many.data.present()).toEqual([
+      "compute",
+      "communication",
+      "communication_wait",
+      "transfer",
+      "launch",
+      "kernel_gap",
+    ]);
+  });
+
+  it("takes waiting out of communication, and never more than there is", async () => {
+    const { data: timeline, meta } = await start(200_000);
+    const view = { start: meta.window!.start_ps, end: meta.window!.end_ps };
+    await look(timeline, view);
+    const [width, n] = [40, timeline.categories.length];
+    const whole = new Float32Array(n * width);
+    const parts = new Float32Array(n * width);
+    const active = timeline.cover(0, view, width, parts);
+    expect(active).toContain(n - 1);
+    expect(sum(parts)).toBeCloseTo(width, 3);
+    const communication = timeline.categories.indexOf("communication");
+    const row = (values: Float32Array, c: number) => values.subarray(c * width, (c + 1) * width);
+    for (let x = 0; x < width; x++) {
+      const together = row(parts, communication)[x] + row(parts, n - 1)[x];
+      expect(row(parts, n - 1)[x]).toBeCloseTo(Math.min(together, 128 / 255), 5);
+    }
+    // One lane alone is its own mean; of several, each counts as much.
+    const scratch = new Float32Array(n * width);
+    timeline.coverMean([0], view, width, whole, scratch);
+    expect([...whole]).toEqual([...parts]);
+    timeline.coverMean([0, 1, 2], view, width, whole, scratch);
+    expect(sum(whole)).toBeCloseTo(width, 3);
+    const each = [0, 1, 2].map((lane) => {
+      const out = new Float32Array(n * width);
+      timeline.cover(lane, view, width, out);
+      return out;
+    });
+    for (let i = 0; i < n * width; i++) expect(whole[i]).toBeCloseTo((each[0][i] + each[1][i] + each[2][i]) / 3, 5);
   });
 
   it("turns to bins when the server has more intervals than fit", async () => {
@@ -88,7 +133,7 @@ describe("TimelineData", () => {
     await look(timeline, dense);
     expect(asked[0]).toBe("bins");
     expect(timeline.intervalAt(dense, 0, dense.start)).toBeUndefined();
-    const out = new Float32Array(meta.categories.length * WIDTH);
+    const out = new Float32Array(timeline.categories.length * WIDTH);
     expect(timeline.cover(0, dense, WIDTH, out)).not.toBeNull();
     expect(Math.abs(sum(out) / WIDTH - 1)).toBeLessThan(0.02);
   });

@@ -46,7 +46,10 @@ const rules = new Map<Lang, { plural: Intl.PluralRules; number: Intl.NumberForma
 function rulesOf(language: Lang) {
   let found = rules.get(language);
   if (!found) {
-    found = { plural: new Intl.PluralRules(language), number: new Intl.NumberFormat(language) };
+    found = {
+      plural: new Intl.PluralRules(language),
+      number: new Intl.NumberFormat(language, { useGrouping: "min2" }),
+    };
     rules.set(language, found);
   }
   return found;

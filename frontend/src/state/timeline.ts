@@ -2,6 +2,7 @@ import { signal } from "@preact/signals";
 import { NO_NAME } from "../api/binary";
 import { type ApiError, asApiError, isAbort } from "../api/client";
 import { fetchBins, fetchEvents } from "../api/routes";
+import { fetchWaits } from "../api/timelineRange";
 import type { ProfileId, TimelineMeta } from "../api/types";
 import {
   type BinBlock,
@@ -47,6 +48,9 @@ export function chooseDetail(
   return { detail: "bins", range: widen(view, BIN_MARGIN, extent) };
 }
 
+const fine = (block: BinBlock, view: Range, pixels: number): boolean =>
+  block.bins.width / length(block) >= (BINS_PER_PIXEL * pixels) / length(view);
+
 export interface FoundInterval extends Range {
   category: string;
   name: string | null;
@@ -60,6 +64,12 @@ export class TimelineData {
   readonly error = signal<ApiError | null>(null);
 
   readonly extent: Range;
+  /** Those of the lanes, and the part of communication that is waiting. */
+  readonly categories: readonly string[];
+  private waits: BinBlock[] = [];
+  private waiting: AbortController | null = null;
+  private spare = new Float32Array(0);
+  private readonly communication: number;
   private readonly intervals: number;
   private events: EventBlock[] = [];
   private bins: BinBlock[] = [];
@@ -75,6 +85,8 @@ export class TimelineData {
     private readonly limit: number,
   ) {
     this.extent = { start: meta.start_ps, end: Math.max(meta.end_ps, meta.start_ps + 1) };
+    this.categories = [...meta.categories, "communication_wait"];
+    this.communication = meta.categories.indexOf("communication");
     this.intervals = meta.lanes.reduce((sum, lane) => sum + lane.intervals, 0);
   }
 
@@ -82,12 +94,42 @@ export class TimelineData {
     this.closed = true;
     clearTimeout(this.timer);
     this.running?.controller.abort();
+    this.waiting?.abort();
   }
 
   /** Says what the user looks at; loads what is missing for it after a moment of rest. */
   look(view: Range, pixels: number): void {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => void this.load(view, Math.max(1, pixels)), this.overview ? DEBOUNCE_MS : 0);
+    this.timer = setTimeout(
+      () => {
+        void this.load(view, Math.max(1, pixels));
+        void this.loadWaits(view, Math.max(1, pixels));
+      },
+      this.overview ? DEBOUNCE_MS : 0,
+    );
+  }
+
+  /** Where GPUs wait inside collectives; without it communication shows as a whole. */
+  private async loadWaits(view: Range, pixels: number): Promise<void> {
+    if (this.closed || this.communication < 0 || this.meta.lanes.length === 0) return;
+    if (this.waits.some((block) => covers(block, view) && fine(block, view, pixels))) return;
+    const range = this.waits.length ? widen(view, BIN_MARGIN, this.extent) : this.extent;
+    this.waiting?.abort();
+    const controller = new AbortController();
+    this.waiting = controller;
+    try {
+      await whenVisible();
+      const width = Math.min(Math.ceil(pixels * 2), WIDEST_BINS);
+      const bins = await fetchWaits(this.profile, range.start, range.end, width, { signal: controller.signal });
+      if (this.closed || controller.signal.aborted) return;
+      const block = makeBinBlock(range, bins);
+      // The overview stays, for views that nothing finer covers.
+      this.waits = [block, ...this.waits].slice(0, BIN_BLOCKS - 1).concat(this.waits.slice(BIN_BLOCKS - 1).slice(-1));
+      this.version.value += 1;
+      if (!fine(block, view, pixels) && this.waits.length === 1) void this.loadWaits(view, pixels);
+    } catch {
+      // An extra: the timeline is right without it, only less detailed.
+    }
   }
 
   private async load(view: Range, pixels: number): Promise<void> {
@@ -177,22 +219,78 @@ export class TimelineData {
     const overview = this.overview;
     if (!overview) return this.meta.categories;
     const found = new Set(overview.present.flat());
-    return this.meta.categories.filter((_, c) => found.has(c));
+    const waits = this.waits.some(({ present }) => present.some((lane) => lane.length > 0));
+    return this.meta.categories.flatMap((category, c) => {
+      if (!found.has(c)) return [];
+      return c === this.communication && waits ? [category, "communication_wait"] : [category];
+    });
+  }
+
+  /** Takes the waiting out of a lane's communication: returns the categories with it among them. */
+  private splitWaits(
+    index: number,
+    view: Range,
+    width: number,
+    out: Float32Array,
+    active: readonly number[],
+  ): readonly number[] {
+    if (!active.includes(this.communication)) return active;
+    let best: BinBlock | null = null;
+    for (const block of this.waits) {
+      const finer = !best || block.bins.width / length(block) > best.bins.width / length(best);
+      if (covers(block, view) && index < block.bins.lanes && finer) best = block;
+    }
+    if (!best?.present[index].length) return active;
+    if (this.spare.length !== width) this.spare = new Float32Array(width);
+    coverFromBins(best, index, view, width, this.spare);
+    const from = this.communication * width;
+    const to = this.meta.categories.length * width;
+    for (let x = 0; x < width; x++) {
+      const wait = Math.min(this.spare[x], out[from + x]);
+      out[to + x] = wait;
+      out[from + x] -= wait;
+    }
+    return active.flatMap((c) => (c === this.communication ? [this.meta.categories.length, c] : [c]));
+  }
+
+  /** The same for several lanes at once: their mean. `scratch` is as large as `out`. */
+  coverMean(
+    lanes: readonly number[],
+    view: Range,
+    width: number,
+    out: Float32Array,
+    scratch: Float32Array,
+  ): readonly number[] | null {
+    if (lanes.length === 1) return this.cover(lanes[0], view, width, out);
+    const seen = new Set<number>();
+    out.fill(0);
+    for (const lane of lanes) {
+      const active = this.cover(lane, view, width, scratch);
+      if (!active) return null;
+      for (const c of active) {
+        seen.add(c);
+        const from = c * width;
+        for (let x = from; x < from + width; x++) out[x] += scratch[x] / lanes.length;
+      }
+    }
+    const wait = this.meta.categories.length;
+    const order = (c: number) => (c === wait ? this.communication - 0.5 : c);
+    return [...seen].sort((a, b) => order(a) - order(b));
   }
 
   /**
-   * Fills `out[category * width + pixel]` for one lane. Returns the categories whose rows it
+   * Fills `out[category * width + pixel]` for one lane; the last category is waiting inside collectives. Returns the categories whose rows it
    * wrote; the others are empty. Null when nothing is loaded.
    */
   cover(index: number, view: Range, width: number, out: Float32Array): readonly number[] | null {
     const block = this.block(view);
     if (block) {
       const lane = block.lanes.get(this.meta.lanes[index].id);
-      return lane ? coverFromEvents(lane, view, width, out) : [];
+      return lane ? this.splitWaits(index, view, width, out, coverFromEvents(lane, view, width, out)) : [];
     }
     const bins = this.bestBins(view);
     if (!bins || index >= bins.bins.lanes) return null;
-    return coverFromBins(bins, index, view, width, out);
+    return this.splitWaits(index, view, width, out, coverFromBins(bins, index, view, width, out));
   }
 
   /** The interval at a time, when intervals are loaded; undefined when they are not, null for none there. */

@@ -219,7 +219,7 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
                   aria-rowindex={first + i + 2}
                   class={isChosen ? "chosen" : undefined}
                 >
-                  <th scope="row" title={head.title?.(row)}>
+                  <th scope="row" class={head.number ? "number" : undefined} title={head.title?.(row)}>
                     {onChoose ? (
                       <button
                         type="button"

@@ -54,7 +54,7 @@ export function GapHistogram({ answer }: { answer: GapsAnswer }) {
       const sum = parts.reduce((total, { value }) => total + value, 0);
       const lines = parts.map(({ category, value }) => `${tId("category", category)}: ${show(value)}`);
       built.push({
-        label: binName(histogram.edges_us, i),
+        label: i === 0 ? "0" : formatDuration(histogram.edges_us[i] * US, 2),
         parts,
         text: [`${binName(histogram.edges_us, i)}: ${show(sum)}`, ...lines].join("\n"),
       });

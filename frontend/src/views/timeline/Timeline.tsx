@@ -1,20 +1,28 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { ProfileId, TimelineMeta } from "../../api/types";
 import { prepare } from "../../charts/canvas";
-import { AXIS_HEIGHT, drawAxis, LanePainter, laneLayout, STEPS_HEIGHT } from "../../charts/draw";
+import { AXIS_HEIGHT, drawAxis, LanePainter, STEPS_HEIGHT, type StreamEvents } from "../../charts/draw";
+import { layoutRows, rowAt, rowOfLane, rowsBetween } from "../../charts/rows";
 import { themeOf } from "../../charts/theme";
 import { length, pan, type Range } from "../../charts/viewport";
-import { fullText, shorten } from "../../format";
+import { shorten } from "../../format";
 import { lang, plural, t } from "../../i18n";
 import { dark } from "../../state/host";
-import { diagnosis, type Highlight, highlight, timelineCalls } from "../../state/store";
-import { TimelineData } from "../../state/timeline";
+import { diagnosis, highlight, timelineCalls } from "../../state/store";
+import { type FoundInterval, TimelineData } from "../../state/timeline";
 import { analysed, extent, PS_PER_MS, setView, view } from "../../state/timelineView";
+import { ProfilerNote } from "../../ui/ProfilerLink";
 import { Failed } from "../../ui/Section";
 import { Legend } from "../../ui/Swatch";
 import { useSize } from "../../ui/useSize";
 import { useMoment } from "./hooks";
+import { Labels } from "./Labels";
 import { keyActions, zoomByWheel } from "./moves";
+import { RangePanel } from "./RangePanel";
+import { Finder, useHits } from "./Search";
+import { StockViewer } from "./StockViewer";
+import { jumpToGap, markedLanes, selecting, selectionPs, setSelection, toggledHosts } from "./state";
+import { useStreams } from "./streams";
 import { TimelineTip, type TipContent, tipText } from "./TimelineTip";
 import { Toolbar } from "./Toolbar";
 import { describeLanes, summary } from "./words";
@@ -22,6 +30,9 @@ import { describeLanes, summary } from "./words";
 const TALLEST = 620;
 
 interface Cursor {
+  /** The row that it is on. */
+  row: number;
+  /** The place of the lane; of a folded host, its first. */
   lane: number;
   time: number;
   x: number;
@@ -29,12 +40,6 @@ interface Cursor {
   /** Set from the keyboard: announced, and kept when the pointer leaves. */
   keyboard: boolean;
 }
-
-/** The lanes that evidence is about. */
-const markedLanes = ({ lanes }: TimelineMeta, { host, gpus }: Highlight): Set<number> =>
-  new Set(
-    lanes.flatMap((lane, i) => ((!gpus.length || gpus.includes(lane.gpu)) && (!host || lane.host === host) ? [i] : [])),
-  );
 
 interface TimelineProps {
   profile: ProfileId;
@@ -55,23 +60,29 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
   const { width, scale } = useSize(plot);
   const [scrollTop, setScrollTop] = useState(0);
   const [cursor, setCursor] = useState<Cursor | null>(null);
-  const drag = useRef<{ x: number; range: Range; moved: boolean } | null>(null);
+  const drag = useRef<{ x: number; range: Range; moved: boolean; from: number | null } | null>(null);
   const [announced, setAnnounced] = useState("");
-
-  // Known with the overview, which comes once.
-  const overviewed = data.version.value > 0;
-  const present = useMemo(() => data.present(), [data, overviewed]);
+  const [said, setSaid] = useState("");
+  const laneIndex = (id: number) => meta.lanes.findIndex((lane) => lane.id === id);
 
   const language = lang.value;
   // Dependencies: the language of the words.
   const lanesText = useMemo(() => describeLanes(meta), [meta, language]);
 
-  const layout = laneLayout(meta.lanes.length);
-  const total = meta.lanes.length * layout.pitch;
-  const height = Math.min(total, TALLEST);
   const range = view.value;
+  const streams = useStreams(profile, meta, range);
+  const toggled = toggledHosts.value;
+  const { rows, total } = useMemo(
+    () => layoutRows(meta.lanes, new Set(toggled), streams.counts),
+    [meta, toggled, streams.counts],
+  );
+  const height = Math.min(total, TALLEST);
+  const { total: found, hits } = useHits(profile, range);
+  const chosen = selectionPs();
   const marked = highlight.value;
   const version = data.version.value;
+  // Dependencies: `version` says that the data has something new.
+  const present = useMemo(() => data.present(), [data, version]);
   const isDark = dark.value;
   const inferred = diagnosis.value.data?.steps.source === "inferred";
   const withHost = new Set(meta.lanes.map((lane) => lane.host)).size > 1;
@@ -95,18 +106,39 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
         width,
         height,
         scrollTop,
-        layout,
+        rows,
         scale,
         theme,
         window: analysed.peek(),
         highlight: marked
           ? { start: marked.startMs * PS_PER_MS, end: marked.endMs * PS_PER_MS, lanes: markedLanes(meta, marked) }
           : null,
+        selection: chosen,
+        hits: hits.map((hit) => ({ lane: laneIndex(hit.lane), start: hit.start_ps, end: hit.end_ps })),
         cursor,
+        streamEvents: streams.events,
       });
     });
     return () => cancelAnimationFrame(frame);
-  }, [data, range?.start, range?.end, width, height, scale, scrollTop, version, isDark, marked, cursor, meta]);
+  }, [
+    data,
+    range?.start,
+    range?.end,
+    width,
+    height,
+    scale,
+    scrollTop,
+    version,
+    isDark,
+    marked,
+    cursor,
+    meta,
+    rows,
+    hits,
+    chosen?.start,
+    chosen?.end,
+    streams.loaded,
+  ]);
 
   // Not passive: with Ctrl or Cmd the page itself must not zoom.
   useEffect(() => {
@@ -121,11 +153,12 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
   useEffect(() => {
     if (!calls) return;
     const reduced = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
-    document.getElementById("timeline")?.scrollIntoView({ behavior: reduced ? "auto" : "smooth", block: "start" });
+    document.getElementById("timeline")?.scrollIntoView({ behavior: reduced ? "auto" : "smooth", block: "nearest" });
     plot.current?.focus({ preventScroll: true });
     const asked = highlight.peek();
     const lane = asked ? Math.min(...markedLanes(meta, asked)) : Number.POSITIVE_INFINITY;
-    if (Number.isFinite(lane) && scroller.current) scroller.current.scrollTop = lane * layout.pitch - height / 2;
+    const row = Number.isFinite(lane) ? rows[rowOfLane(rows, lane)] : undefined;
+    if (row && scroller.current) scroller.current.scrollTop = row.top - height / 2;
   }, [calls]);
 
   useEffect(() => {
@@ -138,15 +171,21 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
     if (!box || !range) return null;
     const x = event.clientX - box.left;
     const y = event.clientY - box.top;
-    const inLane = (y + scrollTop) % layout.pitch;
-    const lane = Math.floor((y + scrollTop) / layout.pitch);
-    if (x < 0 || x >= width || y < 0 || y >= height || lane >= meta.lanes.length || inLane > layout.height) return null;
-    return { lane, x, y, time: range.start + (x / width) * length(range), keyboard: false };
+    if (x < 0 || x >= width || y < 0 || y >= height) return null;
+    const row = rowAt(rows, y + scrollTop);
+    if (row < 0 || !rows[row].lanes.length) return null;
+    return { row, lane: rows[row].lanes[0], x, y, time: range.start + (x / width) * length(range), keyboard: false };
+  };
+  const timeAt = (event: PointerEvent): number => {
+    const box = laneCanvas.current?.getBoundingClientRect();
+    const share = box ? Math.min(Math.max((event.clientX - box.left) / width, 0), 1) : 0;
+    return range ? range.start + share * length(range) : 0;
   };
 
   const onPointerDown = (event: PointerEvent) => {
     if (event.button !== 0 || !range) return;
-    drag.current = { x: event.clientX, range, moved: false };
+    const from = event.shiftKey || selecting.peek() ? timeAt(event) : null;
+    drag.current = { x: event.clientX, range, moved: false, from };
     (event.currentTarget as Element).setPointerCapture(event.pointerId);
   };
   const onPointerMove = (event: PointerEvent) => {
@@ -154,7 +193,11 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
     if (held && extent.peek()) {
       const share = (held.x - event.clientX) / width;
       if (Math.abs(held.x - event.clientX) > 3) held.moved = true;
-      if (held.moved) {
+      if (held.moved && held.from !== null) {
+        setCursor(null);
+        const to = timeAt(event);
+        setSelection({ start: Math.min(held.from, to), end: Math.max(held.from, to) });
+      } else if (held.moved) {
         setCursor(null);
         setView(pan(held.range, share, extent.peek()!));
       }
@@ -166,27 +209,41 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
     drag.current = null;
   };
 
-  const moveCursor = (lanes: number, edge: -1 | 0 | 1) => {
+  const moveCursor = (by: number, edge: -1 | 0 | 1) => {
     if (!range) return;
-    const lane = Math.min(Math.max((cursor?.lane ?? 0) + lanes, 0), meta.lanes.length - 1);
+    const usable = rows.flatMap(({ kind, lanes }, i) => (kind !== "stream" && lanes.length ? [i] : []));
+    const now = Math.max(0, usable.indexOf(cursor?.row ?? -1));
+    const row = usable[Math.min(Math.max(now + by, 0), usable.length - 1)];
+    if (row === undefined) return;
+    const lane = rows[row].lanes[0];
     let time =
       cursor && cursor.time >= range.start && cursor.time < range.end ? cursor.time : (range.start + range.end) / 2;
     if (edge !== 0) {
-      const found = data.intervalAt(range, lane, time);
+      const at = data.intervalAt(range, lane, time);
       const pixel = length(range) / width;
-      if (found) time = edge > 0 ? found.end + 1 : found.start - 1;
+      if (at) time = edge > 0 ? at.end + 1 : at.start - 1;
       else time += edge * pixel;
       time = Math.min(Math.max(time, range.start), range.end - 1);
     }
-    const y = lane * layout.pitch - scrollTop + layout.height / 2;
-    setCursor({ lane, time, x: ((time - range.start) / length(range)) * width, y, keyboard: true });
+    const { top, height: tall } = rows[row];
+    if (scroller.current && (top < scrollTop || top + tall > scrollTop + height))
+      scroller.current.scrollTop = top - height / 2;
+    const y = top - (scroller.current?.scrollTop ?? scrollTop) + tall / 2;
+    setCursor({ row, lane, time, x: ((time - range.start) / length(range)) * width, y, keyboard: true });
   };
 
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const actions = keyActions(
       (lanes, edge) => moveCursor(cursor || lanes < 0 ? lanes : 0, edge),
-      () => setCursor(null),
+      () => {
+        setCursor(null);
+        setSelection(null);
+        highlight.value = null;
+      },
+      (back) =>
+        void jumpToGap(profile, meta, back).then((jump) => setSaid(jump === "none" ? t("timeline_no_gap") : "")),
+      () => setSelection(view.peek()),
     );
     const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (!action) return;
@@ -194,16 +251,30 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
     action();
   };
 
-  const moment = useMoment(profile, cursor ? meta.lanes[cursor.lane].id : null, cursor ? cursor.time : null);
+  const row = cursor ? rows[cursor.row] : undefined;
+  // A stream or a folded host has no single answer of the lane.
+  const single = row?.kind === "gpu";
+  const moment = useMoment(profile, cursor && single ? meta.lanes[cursor.lane].id : null, cursor ? cursor.time : null);
   let tip: TipContent | null = null;
-  if (cursor && range) {
-    const interval = data.intervalAt(range, cursor.lane, cursor.time);
+  if (cursor && range && row) {
+    const interval =
+      row.kind === "stream"
+        ? streamInterval(streams.events(row), cursor.time)
+        : single
+          ? data.intervalAt(range, cursor.lane, cursor.time)
+          : undefined;
     const lane = meta.lanes[cursor.lane];
+    const gpu = withHost ? `${shorten(lane.host, 24)} · ${lane.label}` : lane.label;
     tip = {
-      gpu: withHost ? `${shorten(lane.host, 24)} · ${lane.label}` : lane.label,
+      gpu:
+        row.kind === "host"
+          ? `${shorten(lane.host, 24)} · ${plural("timeline_lanes", row.lanes.length)}`
+          : row.kind === "stream"
+            ? `${gpu} · ${shorten(streams.name(row), 40)}`
+            : gpu,
       time: cursor.time,
       interval: interval ?? null,
-      mixture: interval === undefined ? mixtureAt(data, cursor, range, width) : [],
+      mixture: interval === undefined ? mixtureAt(data, row.lanes, cursor.time, range, width) : [],
       moment,
     };
     if (!tip.interval && !tip.moment && !tip.mixture.length) tip = null;
@@ -213,11 +284,17 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
 
   if (!meta.lanes.length) return <p class="state">{t("timeline_none")}</p>;
   if (meta.lanes.every((lane) => lane.intervals === 0)) return <p class="state">{t("timeline_nothing")}</p>;
-  const firstLane = Math.max(0, Math.floor(scrollTop / layout.pitch) - 1);
-  const lastLane = Math.min(meta.lanes.length, Math.ceil((scrollTop + height) / layout.pitch) + 1);
+  const [first, last] = rowsBetween(rows, scrollTop - 60, scrollTop + height + 60);
   return (
     <div class="timeline" ref={root}>
       <Toolbar meta={meta} />
+      <Finder profile={profile} meta={meta} total={found} say={setSaid} />
+      {said ? (
+        <p class="state" role="status">
+          {said}
+        </p>
+      ) : null}
+      {meta.clock && !meta.clock.common ? <p class="state notice">{t("timeline_clocks_apart")}</p> : null}
       {data.error.value ? (
         <Failed error={data.error.value} retry={() => range && data.look(range, width * scale)} />
       ) : null}
@@ -241,20 +318,9 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
         style={{ height: `${height}px` }}
         onScroll={(event) => setScrollTop(event.currentTarget.scrollTop)}
       >
-        <div class="tl-labels" style={{ height: `${total}px` }} aria-hidden="true">
-          {meta.lanes.slice(firstLane, lastLane).map((lane, i) => (
-            <span
-              key={lane.id}
-              style={{ top: `${(firstLane + i) * layout.pitch}px`, height: `${layout.height}px` }}
-              title={fullText([lane.host, lane.name, plural("intervals", lane.intervals)].filter(Boolean).join(" · "))}
-            >
-              {withHost ? `${shorten(lane.host, 12)} · ` : ""}
-              {shorten(lane.label, 18)}
-            </span>
-          ))}
-        </div>
+        <Labels meta={meta} rows={rows.slice(first, last)} total={total} streamName={streams.name} />
         <div
-          class="tl-plot"
+          class={selecting.value ? "tl-plot tl-selecting" : "tl-plot"}
           ref={plot}
           // biome-ignore lint/a11y/noNoninteractiveTabindex: it is operated by the keyboard
           tabIndex={0}
@@ -282,23 +348,43 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
         <Legend categories={present} />
         <p class="muted hint">
           {t("timeline_hint")}
+          {streams.crowded ? ` · ${t("timeline_streams_crowded")}` : ""}
           {data.loading.value ? ` · ${t("loading_details")}` : ""}
         </p>
       </div>
+      <RangePanel profile={profile} meta={meta} />
+      <StockViewer meta={meta} />
+      <ProfilerNote />
       <p class="hidden">{lanesText}</p>
     </div>
   );
 }
 
 /** What fills the pixel under the pointer, largest first. */
-function mixtureAt(data: TimelineData, cursor: Cursor, range: Range, width: number): TipContent["mixture"] {
-  const { categories } = data.meta;
+function mixtureAt(
+  data: TimelineData,
+  lanes: readonly number[],
+  time: number,
+  range: Range,
+  width: number,
+): TipContent["mixture"] {
+  const { categories } = data;
   const pixel = length(range) / width;
   const out = new Float32Array(categories.length);
-  if (!data.cover(cursor.lane, { start: cursor.time - pixel / 2, end: cursor.time + pixel / 2 }, 1, out)) return [];
+  const scratch = new Float32Array(categories.length);
+  const at = { start: time - pixel / 2, end: time + pixel / 2 };
+  if (!data.coverMean(lanes, at, 1, out, scratch)) return [];
   return categories
     .map((category, i) => ({ category, share: Math.min(1, out[i]) }))
     .filter((part) => part.share > 0)
     .sort((a, b) => b.share - a.share)
     .slice(0, 6);
+}
+
+/** The event of a stream at a time. */
+function streamInterval(events: StreamEvents | null, time: number): FoundInterval | null {
+  if (!events) return null;
+  const i = events.start.findIndex((start, k) => start <= time && time < events.end[k]);
+  if (i < 0) return null;
+  return { start: events.start[i], end: events.end[i], category: events.category[i], name: events.name[i] };
 }

@@ -41,6 +41,8 @@ export function zoomByWheel(event: WheelEvent, element: Element): void {
 export function keyActions(
   moveCursor: (lanes: number, edge: -1 | 0 | 1) => void,
   hideCursor: () => void,
+  jump: (back: boolean) => void,
+  account: () => void,
 ): Record<string, () => void> {
   return {
     w: () => zoomBy(ZOOM_KEY),
@@ -60,6 +62,9 @@ export function keyActions(
     "]": () => moveCursor(0, 1),
     ",": () => moveCursor(0, -1),
     ".": () => moveCursor(0, 1),
+    n: () => jump(false),
+    p: () => jump(true),
+    r: account,
     Escape: hideCursor,
   };
 }

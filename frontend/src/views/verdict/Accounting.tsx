@@ -181,15 +181,11 @@ function Table({
   );
 }
 
-/** Where each GPU's window went: bars, a sentence, and the numbers. */
-export function Accounting({ result }: { result: Diagnosis }) {
+/** A bar for each GPU, a few of them first. */
+export function Bars({ devices }: { devices: readonly DeviceResult[] }) {
   const [all, setAll] = useState(false);
-  const { devices } = result;
   const hosts = manyHosts(devices);
   const shown = all ? devices : devices.slice(0, FEW);
-  const categories = presentCategories(devices);
-  const { seen, tiny } = seenCategories(devices);
-  const note = tiny.length ? t("accounting_tiny", { list: tiny.map(shortName).join(", ") }) : "";
   return (
     <>
       <div class="bars">
@@ -202,6 +198,20 @@ export function Accounting({ result }: { result: Diagnosis }) {
           {all ? t("show_fewer") : plural("show_all_gpus", devices.length)}
         </button>
       ) : null}
+    </>
+  );
+}
+
+/** Where each GPU's window went: bars, a sentence, and the numbers. */
+export function Accounting({ result }: { result: Diagnosis }) {
+  const { devices } = result;
+  const hosts = manyHosts(devices);
+  const categories = presentCategories(devices);
+  const { seen, tiny } = seenCategories(devices);
+  const note = tiny.length ? t("accounting_tiny", { list: tiny.map(shortName).join(", ") }) : "";
+  return (
+    <>
+      <Bars devices={devices} />
       <Legend categories={seen} note={note} />
       <p class="sentence">{shorten(accountingSentence(devices), 400)}</p>
       {categories.length ? (

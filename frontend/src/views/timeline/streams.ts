@@ -1,0 +1,88 @@
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { fetchStreams, type StreamsAnswer } from "../../api/timelineRange";
+import type { ProfileId, TimelineMeta } from "../../api/types";
+import type { StreamEvents } from "../../charts/draw";
+import type { Row } from "../../charts/rows";
+import { length, type Range, widen } from "../../charts/viewport";
+import { extent } from "../../state/timelineView";
+import { openStreams } from "./state";
+
+const MOST_EVENTS = 6000;
+const REST_MS = 150;
+const MOST_OPEN = 8;
+
+interface Loaded {
+  answer: StreamsAnswer;
+  range: Range;
+  byStream: StreamEvents[];
+}
+
+function split(answer: StreamsAnswer, categories: readonly string[]): StreamEvents[] {
+  const found = answer.streams.map(() => ({
+    start: [] as number[],
+    end: [] as number[],
+    category: [] as string[],
+    name: [] as string[],
+  }));
+  const { stream, start_ps, end_ps, category, name } = answer.events;
+  for (let i = 0; i < stream.length; i++) {
+    const into = found[stream[i]];
+    into.start.push(start_ps[i]);
+    into.end.push(end_ps[i]);
+    into.category.push(categories[category[i]]);
+    into.name.push(answer.names[name[i]] ?? "");
+  }
+  return found;
+}
+
+/** The streams of the GPUs that were opened, loaded for what is shown. */
+export function useStreams(profile: ProfileId, meta: TimelineMeta, range: Range | null) {
+  const [loaded, setLoaded] = useState<ReadonlyMap<number, Loaded>>(new Map());
+  const open = openStreams.value;
+  const lanes = useMemo(
+    () =>
+      open
+        .map(Number)
+        .filter((id) => meta.lanes.some((lane) => lane.id === id))
+        .slice(0, MOST_OPEN),
+    [open, meta],
+  );
+  useEffect(() => {
+    if (!range || !lanes.length) return;
+    const controller = new AbortController();
+    const timer = setTimeout(async () => {
+      const wide = extent.peek() ? widen(range, 0.5, extent.peek()!) : range;
+      for (const lane of lanes) {
+        try {
+          const options = { signal: controller.signal };
+          let asked = wide;
+          let answer = await fetchStreams(profile, lane, wide.start, wide.end, MOST_EVENTS, options);
+          if (answer.truncated && length(wide) > length(range)) {
+            asked = range;
+            answer = await fetchStreams(profile, lane, range.start, range.end, MOST_EVENTS, options);
+          }
+          const entry = { answer, range: asked, byStream: split(answer, meta.categories) };
+          setLoaded((before) => new Map(before).set(lane, entry));
+        } catch {
+          // The lane itself still shows what its streams did together.
+        }
+      }
+    }, REST_MS);
+    return () => {
+      clearTimeout(timer);
+      controller.abort();
+    };
+  }, [profile, lanes, range?.start, range?.end]);
+  const counts = useMemo(
+    () => new Map(lanes.map((lane) => [lane, loaded.get(lane)?.answer.streams.length ?? 0])),
+    [lanes, loaded],
+  );
+  return {
+    counts,
+    loaded,
+    events: (row: Row): StreamEvents | null =>
+      loaded.get(meta.lanes[row.lanes[0]]?.id)?.byStream[row.stream ?? -1] ?? null,
+    name: (row: Row): string => loaded.get(meta.lanes[row.lanes[0]]?.id)?.answer.streams[row.stream ?? -1]?.name ?? "",
+    crowded: lanes.some((lane) => loaded.get(lane)?.answer.truncated),
+  };
+}
