@@ -18,6 +18,7 @@ KINDS = {
     "thermal_throttle", "power_throttle", "memory_headroom", "memory_pressure", "low_utilization", "gpu_shared",
     "pcie_degraded", "profiler_overhead",
     "low_occupancy", "no_gpu_plane", "no_steps", "short_profile", "underfilled_gpu",
+    "tensor_cores_unused",
 }  # fmt: skip
 PAGES = docs_pages.list_pages()
 T = Thresholds()
@@ -75,6 +76,7 @@ def test_python_examples_are_python(page: str, lang: str) -> None:
         ("idle_gpus", (T.idle_gpus_critical,)),
         ("low_occupancy", (T.kernel_min_share, T.occupancy_low, T.occupancy_warning)),
         ("underfilled_gpu", (T.kernel_min_share, T.underfilled_info, T.underfilled_warning)),
+        ("tensor_cores_unused", (T.tensor_cores_info, T.tensor_cores_warning, T.tensor_cores_unknown)),
         ("short_profile", (T.min_window_coverage,)),
         ("thermal_throttle", (T.throttle_warning, T.throttle_critical, T.unequal_clock)),
         ("power_throttle", (T.throttle_warning, T.throttle_critical)),

@@ -9,10 +9,9 @@ from typing import Literal
 
 import numpy as np
 
-from tb_gpu_doctor.analysis.critical_path import gain_of_causes
+from tb_gpu_doctor.analysis.grid_scaling import GridScaling
 from tb_gpu_doctor.analysis.job import Job, analyse_job
 from tb_gpu_doctor.analysis.results import DeviceAccounting, TraceAnalysis
-from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.diagnosis.host_calls import HostCalls
 from tb_gpu_doctor.diagnosis.model import GpuNames, GpuRef, Phrase
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
@@ -80,16 +79,6 @@ class HostProfile:
             return 1 / steps.count  # the window is the union of the marked complete steps
         return float(np.mean(steps.durations())) / window.length
 
-    def step_gain(self, *causes: Cause) -> float | None:
-        """How much shorter the mean complete step could be without idle time by ``causes``, in picoseconds.
-
-        An upper bound by each step's critical path (`analysis.critical_path`); None without complete steps.
-        """
-        costs = self.analysis.step_costs
-        if costs is None or not len(costs.wall):
-            return None
-        return float(np.mean(gain_of_causes(costs, *causes)))
-
     def ref(self, device: int) -> GpuRef:
         """The GPU at a device index."""
         return GpuRef(self.label, self.trace.devices[device].id)
@@ -120,12 +109,15 @@ class GpuAccount:
 class Context:
     """Everything a rule may look at.
 
-    ``telemetry`` is what a monitor recorded of the profile's GPUs; without profiles, of all GPUs.
+    ``telemetry`` is what a monitor recorded of the profile's GPUs; without profiles, of all GPUs. ``scaling`` says how
+    grids grow with the batch, where a second profile at another batch size is at hand.
     """
 
     profiles: tuple[HostProfile, ...]
     thresholds: Thresholds = field(default_factory=Thresholds)
     telemetry: Joined = field(default_factory=Joined)
+    known_job: Job | None = None
+    scaling: tuple[GridScaling, ...] = ()
 
     def accounts(self) -> Iterator[GpuAccount]:
         """The accounting of every active GPU with a window."""
@@ -148,6 +140,8 @@ class Context:
     @cached_property
     def job(self) -> Job:
         """All GPUs of all files together."""
+        if self.known_job is not None:
+            return self.known_job
         return analyse_job([p.trace for p in self.profiles], [p.analysis for p in self.profiles])
 
     @cached_property

@@ -38,8 +38,14 @@ class KernelPick:
         return int(np.prod(self.row.block, dtype=np.int64)) if self.row.block else None
 
 
-def picks(context: Context) -> Iterator[KernelPick]:
-    """All kernels but communication with at least the smallest share that counts."""
+def picks(context: Context, least_share: float | None = None) -> Iterator[KernelPick]:
+    """All kernels but communication with at least the smallest share that counts.
+
+    Args:
+        context: the profiles.
+        least_share: another smallest share of a GPU's kernel time.
+    """
+    least = context.thresholds.kernel_min_share if least_share is None else least_share
     for profile in context.profiles:
         accounts = {account.device: account for account in profile.analysis.accounting}
         rows = [row for row in profile.analysis.kernels.rows if row.family != "communication"]
@@ -48,7 +54,7 @@ def picks(context: Context) -> Iterator[KernelPick]:
             sums[row.device] = sums.get(row.device, 0) + row.in_window_ps
         for row in rows:
             account = accounts.get(row.device)
-            if account is None or account.wall <= 0 or row.share < context.thresholds.kernel_min_share:
+            if account is None or account.wall <= 0 or row.share < least:
                 continue
             if row.in_window_ps <= 0:
                 continue

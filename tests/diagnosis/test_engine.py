@@ -15,7 +15,7 @@ from tb_gpu_doctor.diagnosis.model import PROFILE_KINDS, TIMED_KINDS, Finding, P
 from tb_gpu_doctor.traces.errors import Note, TraceError
 from tests.diagnosis.build import MS, arrivals, kernel, profile
 
-KINDS = sorted(TIMED_KINDS | PROFILE_KINDS | {"low_occupancy", "underfilled_gpu"})
+KINDS = sorted(TIMED_KINDS | PROFILE_KINDS | {"low_occupancy", "underfilled_gpu", "tensor_cores_unused"})
 
 
 def finding(kind: str, severity: Severity, share: float | None, saving: float | None) -> Finding:

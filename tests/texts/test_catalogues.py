@@ -25,7 +25,7 @@ ENGLISH, SPANISH = all_keys("en"), all_keys("es")
 KINDS = (
     TIMED_KINDS
     | PROFILE_KINDS
-    | {"low_occupancy", "underfilled_gpu", "thermal_throttle", "power_throttle", "memory_headroom"}
+    | {"low_occupancy", "underfilled_gpu", "tensor_cores_unused", "thermal_throttle", "power_throttle", "memory_headroom"}
     | {"memory_pressure", "low_utilization", "gpu_shared", "pcie_degraded"}
 )
 

@@ -31,6 +31,7 @@ from tb_gpu_doctor.diagnosis.rules.serialized_kernels import check as check_seri
 from tb_gpu_doctor.diagnosis.rules.short_profile import check as check_short_profile
 from tb_gpu_doctor.diagnosis.rules.step_outliers import check as check_step_outliers
 from tb_gpu_doctor.diagnosis.rules.sync_stall import check as check_sync_stall
+from tb_gpu_doctor.diagnosis.rules.tensor_cores_unused import check as check_tensor_cores_unused
 from tb_gpu_doctor.diagnosis.rules.thermal_throttle import check as check_thermal_throttle
 from tb_gpu_doctor.diagnosis.rules.transfer_bound import check as check_transfer_bound
 from tb_gpu_doctor.diagnosis.rules.underfilled_gpu import check as check_underfilled_gpu
@@ -52,6 +53,7 @@ RULES: tuple[Rule, ...] = (
     check_idle_gpus,
     check_low_occupancy,
     check_underfilled_gpu,
+    check_tensor_cores_unused,
     check_thermal_throttle,
     check_power_throttle,
     check_gpu_shared,

@@ -1,14 +1,17 @@
 """Kernels that can keep only few warps on a multiprocessor, and what limits them.
 
 Reads: the kernel table. Theoretical occupancy is a bound, not a speed: what a change brings
-cannot be told, so there is no saving. Matrix, convolution and attention kernels run at low
-occupancy by design and are remarks at most; communication and persistent kernels are left out.
+cannot be told, so there is no saving. Matrix, convolution and attention kernels, and whatever else
+works on tensor cores, run at low occupancy by design and are remarks at most; communication and
+persistent kernels are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tb_gpu_doctor.analysis.staircase import BLOCK_CHANGE, REGISTERS_CHANGE, SHARED_CHANGE, config_of, next_steps
+from tb_gpu_doctor.analysis.tensor_cores import USED
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.kernel_picks import BY_DESIGN, KernelPick, kernel_evidence, mean_share, picks
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
@@ -34,7 +37,7 @@ def check(context: Context) -> Iterator[Finding]:
 
 
 def _by_design(pick: KernelPick) -> bool:
-    return pick.row.family in BY_DESIGN
+    return pick.row.family in BY_DESIGN or pick.row.tensor_cores == USED
 
 
 def _finding(context: Context, group: list[KernelPick], limiter: str | None, by_design: bool) -> Finding:
@@ -54,8 +57,12 @@ def _finding(context: Context, group: list[KernelPick], limiter: str | None, by_
     }
     key = f"findings.{KIND}"
     explanation = [Phrase(f"{key}.explanation", facts), Phrase(f"{key}.causes.{limiter or 'unknown'}", facts)]
+    explanation += _next_step(worst)
+    if worst.row.occupancy_differs and worst.row.recorded_occupancy is not None:
+        facts["recorded"] = worst.row.recorded_occupancy
+        explanation.append(Phrase(f"{key}.differs", facts))
     if by_design:
-        explanation.append(Phrase(f"{key}.by_design", facts))
+        explanation.append(Phrase(f"{key}.{'tensor_cores' if worst.row.tensor_cores == USED else 'by_design'}", facts))
     advice = {
         "registers": ("fewer_registers", "find_op", "fuse@"),
         "shared_memory": ("less_shared", "find_op"),
@@ -75,3 +82,20 @@ def _finding(context: Context, group: list[KernelPick], limiter: str | None, by_
         share=share,
         evidence=kernel_evidence(context, group),
     )
+
+
+def _next_step(pick: KernelPick) -> list[Phrase]:
+    """The nearest step up the staircase of the worst kernel, where it can be computed and there is one."""
+    device, row = pick.profile.trace.devices[pick.row.device], pick.row
+    capability = device.compute_capability if device.is_nvidia else None
+    config = config_of(capability, row.registers, row.shared_bytes, row.block_threads)
+    steps = () if config is None else next_steps(config)
+    if not steps:
+        return []
+    step = steps[0]
+    facts: dict[str, float] = {"better": step.occupancy, "blocks": step.active_blocks}
+    names = {REGISTERS_CHANGE: "registers", SHARED_CHANGE: "shared", BLOCK_CHANGE: "threads"}
+    for change in step.changes:
+        facts[f"{names[change.what]}_from"], facts[f"{names[change.what]}_to"] = change.before, change.after
+    which = step.changes[0].what if len(step.changes) == 1 else "both"
+    return [Phrase(f"findings.{KIND}.next.{which}", facts)]

@@ -2,7 +2,8 @@
 
 Reads: the kernel table. Communication and persistent kernels choose their grid by design and
 never count. Kernels that run side by side fill the chip together, so their time is scaled
-down to the time in which any of them ran.
+down to the time in which any of them ran. How much larger a grid would have to be is known from
+one profile; from which batch size on it is so large, only from two (`analysis.grid_scaling`).
 """
 
 from __future__ import annotations
@@ -33,20 +34,21 @@ def check(context: Context) -> Iterator[Finding]:
     group = [pick for pick in small if pick.ref in affected]
     share = float(np.mean([min(1.0, lost[ref]) for ref in affected]))
     worst = max(group, key=_lost)
+    blocks, sms = worst.row.blocks, worst.profile.trace.devices[worst.row.device].sm_count
     facts = {
         "gpus": context.names(affected),
         "share": share,
         "busy_share": mean_share(group, lambda pick: pick.window_share),
         "count": len({pick.row.name for pick in group}),
         "name": worst.row.name,
-        "blocks": int(np.prod(worst.row.grid, dtype=np.int64)) if worst.row.grid else None,
-        "sms": worst.profile.trace.devices[worst.row.device].sm_count,
+        "blocks": blocks,
+        "sms": sms,
     }
     yield Finding(
         kind=KIND,
         severity="warning" if share >= limits.underfilled_warning else "info",
         title=Phrase(f"findings.{KIND}.title", facts),
-        explanation=(Phrase(f"findings.{KIND}.explanation", facts),),
+        explanation=(Phrase(f"findings.{KIND}.explanation", facts), *_to_fill(context, worst)),
         advice=context.advice(KIND, "batch@", "fuse@", "concurrent"),
         gpus=tuple(affected),
         share=share,
@@ -57,3 +59,27 @@ def check(context: Context) -> Iterator[Finding]:
 def _lost(pick: KernelPick) -> float:
     assert pick.row.sm_share is not None
     return pick.window_share * (1 - pick.row.sm_share)
+
+
+def _to_fill(context: Context, worst: KernelPick) -> tuple[Phrase, ...]:
+    """How much larger the grid would have to be, and with which batch it is, where another profile shows that."""
+    blocks, sms, wave = worst.row.blocks, worst.profile.trace.devices[worst.row.device].sm_count, worst.row.wave_blocks
+    if not blocks or not sms:
+        return ()
+    key = f"findings.{KIND}"
+    facts: dict[str, float] = {"grow": sms / blocks}
+    if wave:
+        facts["wave"] = wave / blocks
+    found = [Phrase(f"{key}.grow_wave" if wave and wave > sms else f"{key}.grow", facts)]
+    for scaling in context.scaling:
+        if (scaling.name, scaling.op, scaling.blocks) != (worst.row.name, worst.row.op, blocks):
+            continue
+        if scaling.block_per_sm_batch is None:
+            found.append(Phrase(f"{key}.batch_fixed", {}))
+        elif scaling.full_wave_batch is None or scaling.full_wave_batch <= scaling.block_per_sm_batch:
+            found.append(Phrase(f"{key}.batch", {"batch": scaling.block_per_sm_batch}))
+        else:
+            batches = {"batch": scaling.block_per_sm_batch, "wave_batch": scaling.full_wave_batch}
+            found.append(Phrase(f"{key}.batch_wave", batches))
+        break
+    return tuple(found)
