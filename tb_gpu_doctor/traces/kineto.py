@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,8 +49,7 @@ def kineto_trace(document: Document, path: str, host: str) -> Trace:
         host: label of the process.
     """
     builder = _Builder(host)
-    for event in document.events:
-        builder.add(event)
+    builder.sort(document.events)
     return builder.trace(document, path)
 
 
@@ -70,19 +70,27 @@ class _Builder:
         self.operators = np.zeros(0, np.int64)
         self.broken = 0
 
-    def add(self, event: Event) -> None:
-        if event.ph == "X":
-            category = (event.cat or "").lower()
-            if host_role := table.HOST_CATEGORIES.get(category):
-                self.host_events.append(event)
-                self.host_roles.append(host_role)
-            elif device_role := table.DEVICE_CATEGORIES.get(category):
-                self.device_events.append(event)
-                self.device_roles.append(device_role)
-            elif category == table.RECORDING_CATEGORY:
-                self.recordings.append(event)
-        elif event.ph == "M" and event.name == "thread_name" and (name := name_of(event)):
-            self.line_names[event.pid, str(event.tid)] = name
+    def sort(self, events: Iterable[Event]) -> None:
+        """Puts each event where it belongs, by its category."""
+        kinds: dict[str | None, tuple[list[Event], list[str], str] | None] = {}
+        for event in events:
+            if event.ph == "X":
+                category = event.cat
+                if category not in kinds:
+                    kinds[category] = self._kind((category or "").lower())
+                if kind := kinds[category]:
+                    kind[0].append(event)
+                    kind[1].append(kind[2])
+            elif event.ph == "M" and event.name == "thread_name" and (name := name_of(event)):
+                self.line_names[event.pid, str(event.tid)] = name
+
+    def _kind(self, category: str) -> tuple[list[Event], list[str], str] | None:
+        """Where the events of a category go, with their role; None for those that nothing is read from."""
+        if host_role := table.HOST_CATEGORIES.get(category):
+            return self.host_events, self.host_roles, host_role
+        if device_role := table.DEVICE_CATEGORIES.get(category):
+            return self.device_events, self.device_roles, device_role
+        return (self.recordings, [], "") if category == table.RECORDING_CATEGORY else None
 
     def trace(self, document: Document, path: str) -> Trace:
         events = [*self.device_events, *self.host_events, *self.recordings]
@@ -129,25 +137,26 @@ class _Builder:
     def _host_columns(self, rows: Int64, start: Int64, duration: Int64) -> HostEvents:
         """Host columns; what calls of the driver say is kept in ``calls`` by their correlation."""
         count = len(rows)
-        thread, name, correlation, step, role = [], [], np.full(count, -1, np.int64), [], []
+        correlation = np.full(count, -1, np.int64)
+        thread: list[int] = []
+        known: list[tuple[int, int, str]] = []  # what the names say
         facts: dict[int, table.CallFacts] = {}
         threads: dict[tuple[object, object], int] = {}
-        seen: dict[tuple[str, str], tuple[int, int, str]] = {}
+        seen: dict[tuple[str | None, str], tuple[int, int, str]] = {}
+        events, roles_of = self.host_events, self.host_roles
         for at, row in enumerate(rows.tolist()):
-            event, what = self.host_events[row], self.host_roles[row]
-            line, named = (event.pid, event.tid), (event.name or "", what)
+            event, what = events[row], roles_of[row]
             if what == table.CALL:
-                facts[at] = known = table.call_facts(event)
-                correlation[at] = known.correlation
-            if line not in threads:
-                threads[line] = self._thread(event)
-            if named not in seen:
-                seen[named] = self._named(*named)
-            thread.append(threads[line])
-            name_id, number, what = seen[named]
-            name.append(name_id)
-            step.append(number)
-            role.append(what)
+                facts[at] = call_facts = table.call_facts(event)
+                correlation[at] = call_facts.correlation
+            line, named = (event.pid, event.tid), (event.name, what)
+            if (index := threads.get(line)) is None:
+                index = threads[line] = self._thread(event)
+            if (means := seen.get(named)) is None:
+                means = seen[named] = self._named(event.name or "", what)
+            thread.append(index)
+            known.append(means)
+        name, step, role = ([m[0] for m in known], [m[1] for m in known], [m[2] for m in known])
         numbers = np.array(step, np.int64)
         host, order = ordered_host_events(
             count, thread=thread, start=start, duration=duration, name=name, correlation=correlation,
@@ -205,35 +214,36 @@ class _Builder:
         self, rows: Int64, start: Int64, duration: Int64, described: dict[int, Device]
     ) -> tuple[DeviceEvents, dict[str, SparseStat], tuple[Device, ...], tuple[Stream, ...]]:
         """Device columns, their sparse stats, the devices and their streams."""
-        parts: dict[str, list[int]] = {column: [] for column in _DEVICE_COLUMNS}
         values: dict[str, list[tuple[int, int]]] = {}
         sm_counts: dict[int, Counter[int]] = {}
         usable = np.ones(len(rows), np.bool_)
+        seen: dict[tuple[str | None, str], tuple[int, int, int, bool, int]] = {}
+        places: dict[tuple[int, Any], tuple[int, int]] = {}
+        ids: dict[str | None, int] = {None: -1}
+        table_rows: list[tuple[int, ...]] = []
         for at, row in enumerate(rows.tolist()):
-            event = self.device_events[row]
+            event, role = self.device_events[row], self.device_roles[row]
             facts = table.device_facts(event)
             if facts.device < 0:
                 usable[at] = False
                 self.broken += 1
                 continue
-            name = event.name or ""
             call = self.calls.get(facts.correlation, _NO_CALL)
-            klass, kind = table.device_class(self.device_roles[row], name)
-            is_copy = self.device_roles[row] == table.COPY
-            device = self.lines.device(facts.device)
-            stream_id = whole(facts.stream)
-            if stream_id < 0 and isinstance(facts.stream, str):  # `stream 7`
-                stream_id = whole(facts.stream.rpartition(" ")[2])
-            stream = self.lines.stream(device, str(facts.stream), stream_id, stream_name(None, stream_id))
-            details = facts.details or call.facts.details
-            for column, value in zip(_DEVICE_COLUMNS, (
-                device, stream, self.strings.id(name), klass, facts.correlation,
-                -1 if details is None or is_copy else self.strings.id(details), call.op, kind,
+            named = (event.name, role)
+            if (means := seen.get(named)) is None:
+                means = seen[named] = self._work_named(event.name or "", role)
+            name, klass, kind, is_copy, memory = means
+            place = (facts.device, facts.stream)
+            if (where := places.get(place)) is None:
+                where = places[place] = self._place(*place)
+            details = None if is_copy else facts.details or call.facts.details
+            if (details_id := ids.get(details)) is None:
+                details_id = ids[details] = self.strings.id(details)
+            table_rows.append((
+                *where, name, klass, facts.correlation, details_id, call.op, kind,
                 facts.size if facts.size >= 0 else call.facts.size if is_copy else -1,
-                table.is_async_copy(call.name) if is_copy else -1,
-                table.host_memory(name) if is_copy else -1, facts.graph,
-            ), strict=True):  # fmt: skip
-                parts[column].append(int(value))
+                table.is_async_copy(call.name) if is_copy else -1, memory, facts.graph,
+            ))  # fmt: skip
             if facts.sm_count > 0:
                 sm_counts.setdefault(facts.device, Counter())[facts.sm_count] += 1
             for stat, number in facts.numbers.items():
@@ -243,11 +253,27 @@ class _Builder:
         devices, streams, renumbered = self.lines.ordered(described)
         devices = tuple(_with_sm_count(device, sm_counts.get(device.id)) for device in devices)
         kept = np.flatnonzero(usable)
-        device_column = renumbered[np.array(parts.pop("device"), np.int64)]
+        columns = np.array(table_rows, np.int64).reshape(-1, len(_DEVICE_COLUMNS)).T
+        parts = dict(zip(_DEVICE_COLUMNS, columns, strict=True))
+        device_column = renumbered[parts.pop("device")]
         events, order = ordered_device_events(
             len(kept), device=device_column, start=start[kept], duration=duration[kept], **parts
         )
         return events, sparse(values, sorted_rows(len(rows), kept, order)), devices, streams
+
+    def _work_named(self, name: str, role: str) -> tuple[int, int, int, bool, int]:
+        """(string id, class, copy kind, whether a copy, host memory) of device events by their name."""
+        klass, kind = table.device_class(role, name)
+        is_copy = role == table.COPY
+        return self.strings.id(name), int(klass), int(kind), is_copy, table.host_memory(name) if is_copy else -1
+
+    def _place(self, ident: int, stream: Any) -> tuple[int, int]:
+        """Index of a device and of its stream, which PyTorch numbers or calls ``stream 7``."""
+        device = self.lines.device(ident)
+        number = whole(stream)
+        if number < 0 and isinstance(stream, str):
+            number = whole(stream.rpartition(" ")[2])
+        return device, self.lines.stream(device, str(stream), number, stream_name(None, number))
 
     def _described(self, properties: Any) -> dict[int, Device]:
         """Devices by id as ``deviceProperties`` says; those without a word are left to their defaults."""

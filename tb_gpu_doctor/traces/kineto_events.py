@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -74,6 +74,41 @@ class _CallArgs(msgspec.Struct, gc=False):
     shared: Any = msgspec.field(default=None, name="shared memory")
 
 
+_Whole = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] | None
+_Sizes = tuple[_Whole, _Whole, _Whole] | None
+_Number = int | float | None
+
+
+class _UsualDeviceArgs(msgspec.Struct, gc=False):
+    """The same with the types that they have nearly always; what differs is read as `_DeviceArgs`."""
+
+    device: Annotated[int, msgspec.Meta(ge=0, lt=MAX_DEVICES)]
+    stream: int | str
+    correlation: _Whole = None
+    bytes: _Whole = None
+    grid: _Sizes = None
+    block: _Sizes = None
+    registers: _Whole = msgspec.field(default=None, name="registers per thread")
+    shared: _Whole = msgspec.field(default=None, name="shared memory")
+    achieved: _Number = msgspec.field(default=None, name="est. achieved occupancy %")
+    blocks_per_sm: _Number = msgspec.field(default=None, name="blocks per SM")
+    warps_per_sm: _Number = msgspec.field(default=None, name="warps per SM")
+    graph: _Whole = msgspec.field(default=None, name="graph id")
+    collective: str | None = msgspec.field(default=None, name="Collective name")
+
+
+class _UsualCallArgs(msgspec.Struct, gc=False):
+    """Arguments of a call that says no more than its correlation."""
+
+    correlation: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+    size: None = None
+    grid: None = None
+    block: None = None
+    shared: None = msgspec.field(default=None, name="shared memory")
+
+
+_USUAL_DEVICE_DECODER = msgspec.json.Decoder(_UsualDeviceArgs)
+_USUAL_CALL_DECODER = msgspec.json.Decoder(_UsualCallArgs)
 _DEVICE_DECODER = msgspec.json.Decoder(_DeviceArgs)
 _CALL_DECODER = msgspec.json.Decoder(_CallArgs)
 _NO_DEVICE_ARGS, _NO_CALL_ARGS = _DeviceArgs(), _CallArgs()
@@ -111,6 +146,43 @@ _NOTHING: dict[str, Any] = {}
 
 def device_facts(event: Event) -> DeviceFacts:
     """Read the arguments of a kernel, copy or memset."""
+    usual = parse_args(_USUAL_DEVICE_DECODER, event.args)
+    if usual is None or usual.collective is not None:
+        return _odd_device_facts(event)
+    # The same kernels run in every step: what depends on the launch's shape alone is made once.
+    details, numbers, sm_count = _launch_facts(
+        usual.registers, usual.shared, usual.grid, usual.block, usual.achieved, usual.blocks_per_sm, usual.warps_per_sm
+    )
+    return DeviceFacts(
+        usual.device,
+        usual.stream,
+        -1 if usual.correlation is None else usual.correlation,
+        details,
+        -1 if usual.bytes is None else usual.bytes,
+        -1 if usual.graph is None else usual.graph,
+        numbers,
+        _NOTHING,
+        sm_count,
+    )
+
+
+@lru_cache(maxsize=65536)
+def _launch_facts(
+    registers: Any, shared: Any, grid: Any, block: Any, achieved: Any, blocks_per_sm: Any, warps_per_sm: Any
+) -> tuple[str | None, dict[str, int], int]:
+    """What a launch's shape tells: the text of its details, numbers of `DeviceFacts`, multiprocessors."""
+    sizes = [None if three is None else list(three) for three in (grid, block)]
+    percent = _percent(achieved)
+    numbers = {"achieved_occupancy_pct": percent} if percent >= 0 else _NOTHING
+    return (
+        _details(registers, shared, *sizes),
+        numbers,
+        _sm_count(_DeviceArgs(grid=sizes[0], block=sizes[1], blocks_per_sm=blocks_per_sm, warps_per_sm=warps_per_sm)),
+    )
+
+
+def _odd_device_facts(event: Event) -> DeviceFacts:
+    """As `device_facts`, whatever the types are; of collectives too."""
     args = parse_args(_DEVICE_DECODER, event.args) or _NO_DEVICE_ARGS
     device = whole(args.device)
     if device < 0:
@@ -137,6 +209,9 @@ def device_facts(event: Event) -> DeviceFacts:
 
 def call_facts(event: Event) -> CallFacts:
     """Read the arguments of a driver or runtime call."""
+    usual = parse_args(_USUAL_CALL_DECODER, event.args)
+    if usual is not None:
+        return CallFacts(usual.correlation, -1, None)
     args = parse_args(_CALL_DECODER, event.args) or _NO_CALL_ARGS
     return CallFacts(whole(args.correlation), whole(args.size), _details(None, args.shared, args.grid, args.block))
 
