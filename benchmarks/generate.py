@@ -332,7 +332,7 @@ class HostPlane:
         ]
 
 
-def generate(path: Path, shape: Shape, seed: int = 1, rank: int = 0, clock_ns: int = 0) -> int:
+def generate(path: Path, shape: Shape, seed: int = 1, rank: int = 0, clock_ns: int = 0, start_s: int = 0) -> int:
     """Writes the file and returns its size in bytes.
 
     Args:
@@ -341,6 +341,7 @@ def generate(path: Path, shape: Shape, seed: int = 1, rank: int = 0, clock_ns: i
         seed: the same for all files of a job, and they run the same collectives at the same time.
         rank: of the file in its job.
         clock_ns: how far its clock is ahead of the other files'.
+        start_s: when it was recorded, after the usual time.
 
     Raises:
         ValueError: more events than fit into the fixed widths (about 500 million).
@@ -358,7 +359,7 @@ def generate(path: Path, shape: Shape, seed: int = 1, rank: int = 0, clock_ns: i
             out.write(tail)
         HostPlane(shape, step_ps, seed, rank, clock_ns).write(out)
         stop_ps = FIRST_OFFSET_PS + shape.steps * step_ps + 2_000 * PS_PER_US
-        out.write(_environment(1_772_000_000_000_000_000, stop_ps // 1000))
+        out.write(_environment((1_772_000_000 + start_s) * 10**9, stop_ps // 1000))
         out.write(bytes_field(4, b"generated"))
         return out.tell()
 

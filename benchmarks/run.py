@@ -3,6 +3,7 @@
     python -m benchmarks.run                 1 M device + 1 M host events
     python -m benchmarks.run --large         also 5 M + 5 M events
     python -m benchmarks.run --huge          also a file past 2 GiB
+    python -m benchmarks.run --no-job        without the job of 64 ranks
 
 Each measurement is a process of its own; the cases take turns, so that a busy machine slows all of
 them alike; a table shows medians and ratios within one run. Tables go to the terminal and into their
@@ -221,11 +222,14 @@ def suites(arguments: argparse.Namespace) -> list[Suite]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the suites; 1 when a goal is missed."""
+    from benchmarks import job  # which imports this module
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="fresh processes per case (default 3)")
     parser.add_argument("--events", type=int, default=1_000_000, help="device events, and as many host events")
     parser.add_argument("--large", action="store_true", help="also 5 M + 5 M events, one round")
     parser.add_argument("--huge", action="store_true", help="also a file past 2 GiB, one round")
+    parser.add_argument("--no-job", action="store_true", help="without the job of many ranks (benchmarks.job)")
     parser.add_argument("--only", metavar="TITLE", help="only suites whose title holds this text")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the tables go")
     arguments = parser.parse_args(argv)
@@ -245,6 +249,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         put_section(suite.title, f"{body}\n\n{where}", arguments.results)
         print(f"\n## {suite.title}\n\n{body}\n")
         missed |= any((ratio(runs, goal.case, goal.quantity) or 0.0) > goal.bound for goal in suite.goals)
+    if not arguments.no_job and (not arguments.only or arguments.only in job.TITLE):
+        job.main(["--results", str(arguments.results)])
     return int(missed)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tb_gpu_doctor.analysis.job import Job
     from tb_gpu_doctor.analysis.results import TraceAnalysis
     from tb_gpu_doctor.diagnosis.context import HostProfile
+    from tb_gpu_doctor.diagnosis.model import Diagnosis
     from tb_gpu_doctor.diagnosis.thresholds import Thresholds
     from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
     from tb_gpu_doctor.telemetry.home import HomeTelemetry
@@ -170,6 +171,7 @@ def diagnose_session(
     recorded, joined = _telemetry_of(session, profiles)
     context = Context(tuple(profiles), thresholds or Thresholds(), joined)
     diagnosis = diagnose_context(context, run=session.run, session=session.session, failures=failures)
+    diagnosis = _with_doubt(diagnosis, session, [trace for _, trace, _ in read])
     report("diagnosing", 1.0)
     return SessionResult(
         diagnosis=DiagnosisReport.of(diagnosis),
@@ -180,6 +182,19 @@ def diagnose_session(
         telemetry=recorded,
         joined=joined,
     )
+
+
+def _with_doubt(diagnosis: Diagnosis, session: Session, traces: Sequence[Trace]) -> Diagnosis:
+    """The diagnosis of sessions that were joined, with a warning where their files deny that they are one job."""
+    from tb_gpu_doctor.diagnosis.model import Phrase
+    from tb_gpu_doctor.traces.related import recorded_apart
+
+    if len({os.path.dirname(file.path) for file in session.files}) < 2:
+        return diagnosis
+    apart = recorded_apart(traces)
+    if apart is None:
+        return diagnosis
+    return replace(diagnosis, warnings=(Phrase("report.recorded_apart", {"apart": apart}), *diagnosis.warnings))
 
 
 def _telemetry_of(session: Session, profiles: Sequence[HostProfile]) -> tuple[HomeTelemetry | None, Joined]:

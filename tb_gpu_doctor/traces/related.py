@@ -9,14 +9,20 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.sessions import Session
 from tb_gpu_doctor.traces.torch_names import natural_key
 
+if TYPE_CHECKING:
+    from tb_gpu_doctor.traces.columns import Trace
+
 # The workers of a job start profiling at the same step; their clocks and the making of folders differ.
 MAX_APART_S = 15.0
 SEPARATOR = ","
+# Clocks of hosts that nobody keeps can be wrong by so much.
+MAX_CLOCK_ERROR_S = 60.0
 # More workers than this are not listed one by one.
 MAX_MEMBERS = 1024
 
@@ -203,3 +209,20 @@ def join_sessions(sessions: Sequence[Session], name: str) -> Session:
         size_bytes=sum(session.size_bytes for session in sessions),
         homes=tuple(dict.fromkeys(home for session in sessions for home in session.homes)),
     )
+
+
+def recorded_apart(traces: Sequence[Trace]) -> int | None:
+    """How long nothing was recorded between the first file's end and the last one's start, in picoseconds.
+
+    By the files' own words, which are better than those of folders; None where they say nothing, or no more than
+    that they may well have been recorded at the same time.
+    """
+    spans = [
+        (trace.wall_start_unix_ns * 1000 + trace.recorded[0], trace.wall_start_unix_ns * 1000 + trace.recorded[1])
+        for trace in traces
+        if trace.wall_start_unix_ns is not None and trace.recorded is not None
+    ]
+    if len(spans) < 2:
+        return None
+    apart = max(start for start, _ in spans) - min(end for _, end in spans)
+    return apart if apart > MAX_CLOCK_ERROR_S * 1e12 else None

@@ -16,12 +16,14 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.generate import Shape, generate
 from benchmarks.job_files import write_job
 from tb_gpu_doctor.api import diagnose_session
 from tb_gpu_doctor.parallel.many_files import read_files
 from tb_gpu_doctor.parallel.one_file import analyse_file
 from tb_gpu_doctor.parallel.plan import VARIABLE
 from tb_gpu_doctor.traces.errors import TraceError
+from tb_gpu_doctor.traces.related import join_sessions
 from tb_gpu_doctor.traces.sessions import Session, find_sessions
 from tests.cli.profiles import session_file
 from tests.parallel.test_processes import gone, until, workers_of
@@ -212,3 +214,33 @@ def test_ctrl_c_ends_the_command_and_its_processes(slow_job: Session):
         assert gone(pids)
     finally:
         command.kill()
+
+
+def test_ranks_that_are_missing_among_64_are_named(tmp_path: Path):
+    write_job(tmp_path, "kineto", 64, 120)
+    by_rank = sorted(tmp_path.iterdir(), key=lambda path: int(path.name.split("_")[1].split(".")[0]))
+    lost = {3, 17, 18, 19, 63}
+    for rank in lost:
+        by_rank[rank].unlink()
+    # a second file of rank 5, by another process
+    shutil.copy(by_rank[5], tmp_path / by_rank[5].name.replace("node00_", "node99_"))
+    result = diagnose_session(only_session(tmp_path))
+    assert len(result.traces) == 60 and set(result.job.missing_ranks) == lost
+    warnings = result.diagnosis.to_dict("en")["profile"]["warnings"]
+    assert any("3, 17, 18, 19 and 63 (5)" in warning for warning in warnings), warnings
+    labels = result.diagnosis.hosts
+    assert len(set(labels)) == 60
+
+
+def test_sessions_read_as_one_that_were_recorded_at_other_times(tmp_path: Path):
+    """What the files say of their time counts more than what their folders are called."""
+    for host, second in (("a", 0), ("b", 3)):
+        session_file(tmp_path, host, session=f"2026_01_01_00_00_0{second}")
+    folders = sorted((tmp_path / "plugins" / "profile").iterdir())
+    shape = Shape(400, 400, gpus=1)
+    for later_s, warned in ((30, False), (3_600, True)):
+        for folder, host, start_s in zip(folders, "ab", (0, later_s), strict=True):
+            generate(folder / f"{host}.xplane.pb", shape, start_s=start_s)
+        joined = join_sessions(find_sessions(str(tmp_path)).sessions, "both")
+        warnings = diagnose_session(joined).diagnosis.to_dict("en")["profile"]["warnings"]
+        assert any("3,596\u00a0s apart" in warning for warning in warnings) == warned, warnings
