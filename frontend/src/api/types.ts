@@ -12,6 +12,13 @@ export interface SessionInfo extends ProfileId {
   size_bytes: number;
   modified_unix_s: number;
   problem: string | null;
+  /** Sessions that may be one job with this one. */
+  related?: {
+    session: string;
+    sessions: ProfileId[];
+    hosts: string[];
+    apart_s: number;
+  } | null;
 }
 
 export interface SessionsAnswer {

@@ -1,12 +1,11 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { t } from "../i18n";
+import { t, tId } from "../i18n";
 import { dark } from "../state/host";
-import { shownProfile } from "../state/resource";
-import { fileName, saveBlob } from "../ui/export";
 import { Icon } from "../ui/Icon";
 import { useSize } from "../ui/useSize";
-import { FONT, prepare } from "./canvas";
+import { categoryFill, FONT, prepare } from "./canvas";
+import { savePng } from "./png";
 import { type Theme, themeOf } from "./theme";
 
 /** One thing of a chart that can be pointed at: a bar, a cell, a dot. */
@@ -42,6 +41,8 @@ export interface PlotProps<M extends Mark> {
   onChoose?: (mark: M) => void;
   /** A key under the chart that its PNG has too, as text. */
   legend?: ComponentChildren;
+  /** Categories of time whose colours the PNG explains. */
+  categories?: readonly string[];
   legendText?: string;
   /** Beside the heading. */
   tools?: ComponentChildren;
@@ -72,11 +73,6 @@ export function nextMark(marks: readonly Mark[], from: number, key: string): num
   }
   return best;
 }
-
-const PNG_HEAD = 34;
-const PNG_LEGEND = 22;
-const PNG_SCALE = 2;
-const PNG_MARGIN = 12;
 
 /** A chart on a canvas: marks answer to the pointer and the arrow keys, and the whole can be saved as a PNG. */
 export function Plot<M extends Mark>(props: PlotProps<M>) {
@@ -129,30 +125,19 @@ export function Plot<M extends Mark>(props: PlotProps<M>) {
 
   const save = () => {
     if (!width) return;
-    const picture = document.createElement("canvas");
-    const full = height + PNG_HEAD + (props.legendText ? PNG_LEGEND : 0);
-    picture.width = (width + 2 * PNG_MARGIN) * PNG_SCALE;
-    picture.height = (full + PNG_MARGIN) * PNG_SCALE;
-    const context = picture.getContext("2d");
-    if (!context) return;
-    context.setTransform(PNG_SCALE, 0, 0, PNG_SCALE, 0, 0);
-    context.fillStyle = theme.surface;
-    context.fillRect(0, 0, width + 2 * PNG_MARGIN, full + PNG_MARGIN);
-    context.translate(PNG_MARGIN, 0);
-    context.textBaseline = "middle";
-    context.fillStyle = theme.text;
-    context.font = `600 14px ${FONT.slice(FONT.indexOf(" ") + 1)}`;
-    context.fillText(props.title, 0, PNG_HEAD / 2, width);
-    context.font = FONT;
-    if (props.legendText) {
-      context.fillStyle = theme.muted;
-      context.fillText(props.legendText, 0, PNG_HEAD + height + PNG_LEGEND / 2, width);
-    }
-    context.translate(0, PNG_HEAD);
-    draw({ context, width, height, theme });
-    const profile = shownProfile.peek();
-    const name = fileName([profile?.run, profile?.session, props.name], "png");
-    picture.toBlob((blob) => blob && saveBlob(blob, name), "image/png");
+    savePng({
+      name: props.name,
+      title: props.title,
+      width,
+      height,
+      theme,
+      draw,
+      legend: props.categories?.map((category) => ({
+        fill: (context) => categoryFill(context, category, theme),
+        label: tId("category", category),
+      })),
+      legendText: props.legendText,
+    });
   };
 
   const mark = active ? marks.current[active.index] : undefined;

@@ -35,9 +35,9 @@ tf.profiler.experimental.stop()`,
   },
   {
     title: "empty_monitor",
-    code: () => `from tb_gpu_doctor.monitor import GpuMonitor
+    code: () => `import tb_gpu_doctor
 
-with GpuMonitor("logs/run1"):
+with tb_gpu_doctor.GpuMonitor("logs/run1"):
     train()`,
   },
 ];

@@ -2,9 +2,10 @@ import { useState } from "preact/hooks";
 import { cleanText, formatBytes, formatDuration, formatInt, fullText, shorten } from "../format";
 import { isLang, LANGS, lang, plural, t, tId } from "../i18n";
 import { saveSetting, shareUrl } from "../state/host";
-import { diagnosis, refreshSessions, selectedInfo, sessions, shareHash } from "../state/store";
+import { diagnosis, refreshSessions, selectedInfo, selectProfile, sessions, shareHash } from "../state/store";
 import { copyText } from "../ui/copy";
 import { Icon } from "../ui/Icon";
+import { Term } from "../ui/Term";
 import { SessionPicker } from "./SessionPicker";
 
 function LanguageSwitch() {
@@ -83,12 +84,33 @@ function Facts() {
   return (
     <dl class="facts">
       {facts.map(([name, value, hint]) => (
-        <div key={name} title={hint}>
-          <dt>{name}</dt>
+        <div key={name}>
+          <dt>{hint ? <Term text={hint}>{name}</Term> : name}</dt>
           <dd>{value || "–"}</dd>
         </div>
       ))}
     </dl>
+  );
+}
+
+/** The offer to read sessions that may be one job together. */
+function Related() {
+  const info = selectedInfo.value;
+  const related = info?.related;
+  if (!info || !related) return null;
+  return (
+    <p class="state notice">
+      <span>
+        {t("related_offer", {
+          n: formatInt(related.sessions.length),
+          hosts: shorten(related.hosts.join(", "), 120),
+          apart: formatDuration(related.apart_s * 1000),
+        })}{" "}
+        <button type="button" onClick={() => selectProfile({ run: info.run, session: related.session })}>
+          {t("related_read")}
+        </button>
+      </span>
+    </p>
   );
 }
 
@@ -109,6 +131,7 @@ export function Header() {
         </div>
       </div>
       <Facts />
+      <Related />
     </header>
   );
 }

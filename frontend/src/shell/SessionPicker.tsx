@@ -2,7 +2,7 @@ import { useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
 import type { SessionInfo } from "../api/types";
 import { formatDate, fullText, shorten } from "../format";
 import { t } from "../i18n";
-import { sameProfile, selected, selectProfile, sessions } from "../state/store";
+import { sameProfile, selected, selectedInfo, selectProfile, sessions } from "../state/store";
 import { Icon } from "../ui/Icon";
 
 const MOST_SHOWN = 200;
@@ -21,7 +21,7 @@ export function filterSessions(all: readonly SessionInfo[], query: string): Sess
 export function SessionPicker() {
   const all = sessions.value.data?.sessions ?? [];
   const current = selected.value;
-  const chosen = all.find((session) => sameProfile(session, current));
+  const chosen = selectedInfo.value;
   const [open, setOpen] = useState(false);
   const [query, setQuery] = useState("");
   const [active, setActive] = useState(0);

@@ -84,8 +84,27 @@ export const profilerHostList = signal<string[]>([]);
 export const sameProfile = (a: ProfileId | null, b: ProfileId | null): boolean =>
   a === b || (!!a && !!b && a.run === b.run && a.session === b.session);
 
-export const selectedInfo = computed<SessionInfo | null>(
-  () => sessions.value.data?.sessions.find((session) => sameProfile(session, selected.value)) ?? null,
+/** What is known of a session: of one in the list, or of several that one of them offers to read as one job. */
+export function infoOf(all: readonly SessionInfo[], profile: ProfileId | null): SessionInfo | null {
+  if (!profile) return null;
+  const found = all.find((session) => sameProfile(session, profile));
+  if (found) return found;
+  const offering = all.find(({ run, related }) => run === profile.run && related?.session === profile.session);
+  if (!offering?.related) return null;
+  const parts = all.filter((session) => offering.related?.sessions.some((part) => sameProfile(part, session)));
+  return {
+    ...offering,
+    session: profile.session,
+    label: parts.map(({ label }) => label).join(" + "),
+    hosts: offering.related.hosts,
+    size_bytes: parts.reduce((sum, { size_bytes }) => sum + size_bytes, 0),
+    modified_unix_s: Math.max(...parts.map(({ modified_unix_s }) => modified_unix_s)),
+    related: null,
+  };
+}
+
+export const selectedInfo = computed<SessionInfo | null>(() =>
+  infoOf(sessions.value.data?.sessions ?? [], selected.value),
 );
 
 /** Counts up whenever something asks to see a place of the timeline, so that it takes the focus each time. */
@@ -191,7 +210,7 @@ export const missingSession = computed<ProfileId | null>(() => {
 function pickSession(answer: SessionsAnswer): void {
   const current = selected.peek();
   if (current && (wished.peek() || answer.scanning)) return;
-  if (current && answer.sessions.some((session) => sameProfile(session, current))) return;
+  if (infoOf(answer.sessions, current)) return;
   const first = answer.sessions.find((session) => !session.problem) ?? answer.sessions[0];
   if (first) selectProfile(first);
   else selected.value = null;

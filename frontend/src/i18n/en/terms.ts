@@ -27,4 +27,8 @@ export const terms = {
   term_heat_compute: "How long the GPU computed in the step.",
   term_heat_wait: "How long the GPU waited inside collectives for others, with no computation beside it.",
   term_heat_wall: "How long the step of the GPU took.",
+  term_glance_compute: "Mean over the GPUs: the part of the analysed window in which kernels computed.",
+  term_glance_saving:
+    "The most that a step could become shorter if the largest finding were fixed, and its part of the median step. Gains of several findings do not add up.",
+  term_glance_findings: "How many findings there are of each severity.",
 } as const;

@@ -54,4 +54,7 @@ export const shell: Texts<typeof en> = {
   empty_pytorch: "PyTorch:",
   empty_monitor:
     "Con cualquier framework: temperaturas, relojes, potencia y memoria durante el entrenamiento, con el monitor de GPU Doctor:",
+  related_offer:
+    "Esta sesión puede ser una de las {n} de un mismo trabajo (hosts {hosts}), iniciadas con {apart} de diferencia.",
+  related_read: "Leerlas como un solo trabajo",
 };

@@ -29,4 +29,8 @@ export const terms: Texts<typeof en> = {
   term_heat_compute: "Cuánto tiempo calculó la GPU en el paso.",
   term_heat_wait: "Cuánto esperó la GPU a otras dentro de colectivas, sin ningún cálculo al mismo tiempo.",
   term_heat_wall: "Cuánto duró el paso de la GPU.",
+  term_glance_compute: "Media de las GPU: la parte de la ventana analizada en la que se ejecutaban kernels de cálculo.",
+  term_glance_saving:
+    "Lo que un paso podría acortarse como máximo si se arreglara el hallazgo mayor, y su parte del paso mediano. Las ganancias de varios hallazgos no se suman.",
+  term_glance_findings: "Cuántos hallazgos hay de cada gravedad.",
 };

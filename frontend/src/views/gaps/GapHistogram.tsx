@@ -84,7 +84,7 @@ export function GapHistogram({ answer }: { answer: GapsAnswer }) {
         depends={[columns]}
         draw={(scene) => drawStack(scene, columns, tallestColumn(columns), by === "time" ? "ms" : "count")}
         legend={<Legend categories={causes} />}
-        legendText={causes.map((cause) => tId("category", cause)).join(" · ")}
+        categories={causes}
         tools={
           <label class="tool">
             {t("gaps_by")}

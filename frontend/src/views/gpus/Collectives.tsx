@@ -30,7 +30,7 @@ function Bars({ title, name, columns }: { title: string; name: string; columns: 
           categories={PARTS.filter((id) => columns.some(({ parts }) => parts.some((part) => part.category === id)))}
         />
       }
-      legendText={PARTS.map((id) => tId("category", id)).join(" · ")}
+      categories={PARTS}
     />
   );
 }

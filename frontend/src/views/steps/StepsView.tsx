@@ -118,6 +118,7 @@ function GpuSteps({ answer, gpu, most, height, hosts }: GpuStepsProps) {
       depends={[answer, gpu, most, lang.value]}
       draw={(scene) => drawStack(scene, columns, most)}
       onChoose={(mark) => zoomTo(answer, rows[mark.column].column, gpu)}
+      categories={answer.parts.filter((category) => category in answer.parts_ps)}
     />
   );
 }

@@ -1,10 +1,16 @@
 import { useState } from "preact/hooks";
 import type { DeviceResult, Diagnosis } from "../../api/types";
+import { categoryFill } from "../../charts/canvas";
 import { CAUSES, cssBackground, isWork, WORK } from "../../charts/palette";
+import { savePng } from "../../charts/png";
+import { themeOf } from "../../charts/theme";
 import { formatMeasured, formatPercent, fullText, shorten } from "../../format";
 import { plural, t, tId } from "../../i18n";
 import { dark } from "../../state/host";
+import { textParam } from "../../state/params";
+import { type Column, DataTable } from "../../ui/DataTable";
 import { gpuName, manyHosts } from "../../ui/gpu";
+import { Icon } from "../../ui/Icon";
 import { Definitions, Legend } from "../../ui/Swatch";
 
 export interface Part {
@@ -117,68 +123,115 @@ function Bar({ device, hosts }: { device: DeviceResult; hosts: boolean }) {
   );
 }
 
-function Table({
-  devices,
-  categories,
-  hosts,
-}: {
+const accountingSort = textParam("accounting_sort", "gpu", { ofProfile: false });
+
+interface TableProps {
   devices: readonly DeviceResult[];
   categories: string[];
   hosts: boolean;
-}) {
+}
+
+function Table({ devices, categories, hosts }: TableProps) {
   const causes = categories.filter((category) => !isWork(category));
   // All idle time, then what it is made of.
-  const columns = [...categories.filter(isWork), ...(causes.length ? ["idle"] : []), ...causes];
-  const waits = devices.some((device) => device.communication_wait_ms !== null);
+  const order = [...categories.filter(isWork), ...(causes.length ? ["idle"] : []), ...causes];
+  const partOf = (device: DeviceResult, category: string): Part | undefined =>
+    category === "idle" ? idleOf(device) : partsOf(device).find((part) => part.category === category);
+  const ms = (key: "wall_ms" | "communication_wait_ms", label: string, hint: string): Column<DeviceResult> => ({
+    key,
+    label,
+    hint,
+    csvLabel: key,
+    number: true,
+    value: (device) => device[key],
+    cell: (device) => formatMeasured(device[key]),
+  });
+  const columns: Column<DeviceResult>[] = [
+    {
+      key: "gpu",
+      label: t("gpu"),
+      value: (device) => devices.indexOf(device),
+      csv: (device) => gpuName(device, hosts),
+      cell: (device) => gpuName(device, hosts),
+    },
+    ms("wall_ms", t("window"), t("window_hint")),
+    ...order.map(
+      (category): Column<DeviceResult> => ({
+        key: category,
+        label: causes.includes(category) ? shortName(category) : tId("category", category),
+        hint: tId("category_hint", category),
+        csvLabel: `${category}_ms`,
+        number: true,
+        value: (device) => partOf(device, category)?.ms ?? 0,
+        cell: (device) => {
+          const part = partOf(device, category);
+          return part ? `${formatMeasured(part.ms)} · ${formatPercent(part.share)}` : "0";
+        },
+      }),
+    ),
+    ...(devices.some((device) => device.communication_wait_ms !== null)
+      ? [ms("communication_wait_ms", t("accounting_wait"), t("term_collective_wait"))]
+      : []),
+    {
+      key: "occupancy",
+      label: t("occupancy"),
+      hint: t("occupancy_hint"),
+      number: true,
+      value: (device) => device.occupancy,
+      cell: (device) => formatPercent(device.occupancy),
+    },
+  ];
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling region needs the keyboard
-    <section class="table-scroll" tabIndex={0} aria-label={t("accounting_table")}>
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">{t("gpu")}</th>
-            <th scope="col" class="number">
-              {t("window")}
-            </th>
-            {columns.map((category) => (
-              <th scope="col" key={category} class="number" title={tId("category_hint", category)}>
-                {causes.includes(category) ? shortName(category) : tId("category", category)}
-              </th>
-            ))}
-            {waits ? (
-              <th scope="col" class="number">
-                {t("accounting_wait")}
-              </th>
-            ) : null}
-            <th scope="col" class="number">
-              {t("occupancy")}
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {devices.map((device) => {
-            const parts = new Map(partsOf(device).map((part) => [part.category, part]));
-            return (
-              <tr key={`${device.host}|${device.id}`}>
-                <th scope="row">{gpuName(device, hosts)}</th>
-                <td class="number">{formatMeasured(device.wall_ms)}</td>
-                {columns.map((category) => {
-                  const part = category === "idle" ? idleOf(device) : parts.get(category);
-                  return (
-                    <td key={category} class="number">
-                      {part ? `${formatMeasured(part.ms)} · ${formatPercent(part.share)}` : "0"}
-                    </td>
-                  );
-                })}
-                {waits ? <td class="number">{formatMeasured(device.communication_wait_ms)}</td> : null}
-                <td class="number">{formatPercent(device.occupancy)}</td>
-              </tr>
-            );
-          })}
-        </tbody>
-      </table>
-    </section>
+    <DataTable
+      name="accounting"
+      label={t("accounting_table")}
+      rows={devices}
+      columns={columns}
+      order={accountingSort}
+      tallest={480}
+    />
   );
+}
+
+const ROW = 34;
+const BAR = 26;
+
+/** The bars as a picture. */
+function savePicture(devices: readonly DeviceResult[], categories: readonly string[]): void {
+  const theme = themeOf(dark.peek());
+  const hosts = manyHosts(devices);
+  const left = hosts ? 220 : 70;
+  savePng({
+    name: "accounting",
+    title: t("accounting_title"),
+    width: 1100,
+    height: ROW * devices.length,
+    theme,
+    legend: categories.map((category) => ({
+      fill: (context) => categoryFill(context, category, theme),
+      label: tId("category", category),
+    })),
+    draw: ({ context, width }) => {
+      for (const [i, device] of devices.entries()) {
+        context.fillStyle = theme.text;
+        context.fillText(gpuName(device, hosts), 0, i * ROW + BAR / 2, left - 8);
+        let x = left;
+        for (const part of partsOf(device)) {
+          const size = part.share * (width - left);
+          context.fillStyle = categoryFill(context, part.category, theme);
+          context.fillRect(x, i * ROW, size, BAR);
+          if (size > 48) {
+            const label = formatPercent(part.share);
+            context.fillStyle = theme.surface;
+            context.fillRect(x + 4, i * ROW + 4, context.measureText(label).width + 10, BAR - 8);
+            context.fillStyle = theme.text;
+            context.fillText(label, x + 9, i * ROW + BAR / 2);
+          }
+          x += size;
+        }
+      }
+    },
+  });
 }
 
 /** A bar for each GPU, a few of them first. */
@@ -212,7 +265,14 @@ export function Accounting({ result }: { result: Diagnosis }) {
   return (
     <>
       <Bars devices={devices} />
-      <Legend categories={seen} note={note} />
+      <div class="legend-row">
+        <Legend categories={seen} note={note} />
+        <button type="button" class="quiet save" onClick={() => savePicture(devices, seen)}>
+          <Icon name="save" />
+          PNG
+          <span class="hidden"> {t("accounting_title")}</span>
+        </button>
+      </div>
       <p class="sentence">{shorten(accountingSentence(devices), 400)}</p>
       {categories.length ? (
         <>

@@ -2,14 +2,17 @@ import { useMemo, useState } from "preact/hooks";
 import type { Diagnosis, Finding } from "../../api/types";
 import { cleanText, formatInt, formatMeasured, formatPercent, formatRange, fullText, shorten } from "../../format";
 import { plural, t, tId } from "../../i18n";
+import { listParam } from "../../state/params";
 import { showEvidence } from "../../state/store";
 import { openPage } from "../../ui/DocDialog";
 import { gpuList, manyHosts } from "../../ui/gpu";
 import { Icon } from "../../ui/Icon";
 import { ProfilerLink, ProfilerNote } from "../../ui/ProfilerLink";
 import { RichText } from "../../ui/RichText";
+import { Section } from "../../ui/Section";
+import { Term } from "../../ui/Term";
 import { type EvidenceGroup, groupEvidence } from "./evidence";
-import { COSTLESS } from "./kinds";
+import { ABOUT_PROFILE, COSTLESS } from "./kinds";
 
 const FEW_EVIDENCE = 5;
 
@@ -75,14 +78,21 @@ function Cost({ finding }: { finding: Finding }) {
   return (
     <div class="cost">
       {saving !== null ? (
-        <p title={t("cost_hint")}>
-          {t("saving_before")} <span class="cost-main">{formatMeasured(saving)}</span> {t("saving_after")}
+        <p>
+          {t("saving_before")}{" "}
+          <Term text={t("cost_hint")}>
+            <span class="cost-main">{formatMeasured(saving)}</span>
+          </Term>{" "}
+          {t("saving_after")}
         </p>
       ) : null}
       {share !== null ? (
         <p class={saving === null ? undefined : "muted"}>
           {t(TIME_IN.has(kind) ? "takes_before" : "costs_before")}{" "}
-          <span class={saving === null ? "cost-main" : undefined}>{formatPercent(share)}</span> {t("of_window")}
+          <Term text={t(TIME_IN.has(kind) ? "takes_hint" : "share_hint")}>
+            <span class={saving === null ? "cost-main" : undefined}>{formatPercent(share)}</span>
+          </Term>{" "}
+          {t("of_window")}
         </p>
       ) : null}
     </div>
@@ -110,23 +120,41 @@ function Explanation({ text }: { text: string }) {
   );
 }
 
+/** The advice, and apart from it how to see that it helped: the sentence that the server ends it with. */
+export function splitAdvice(advice: readonly string[]): { advice: readonly string[]; check: string | null } {
+  const last = advice[advice.length - 1];
+  const mark = last?.match(/^(?:Check|Comprobación): */);
+  if (!last || !mark) return { advice, check: null };
+  const check = last.slice(mark[0].length);
+  return { advice: advice.slice(0, -1), check: check.charAt(0).toUpperCase() + check.slice(1) };
+}
+
 function Body({ finding, hosts, total }: { finding: Finding; hosts: boolean; total: number }) {
+  const { advice, check } = splitAdvice(finding.advice);
   return (
     <>
       <Explanation text={finding.explanation} />
-      {finding.advice.length ? (
+      <EvidenceList finding={finding} hosts={hosts} total={total} />
+      {advice.length ? (
         <>
           <h4>{t("advice")}</h4>
           <ul class="advice">
-            {finding.advice.map((advice) => (
-              <li key={advice}>
-                <RichText text={advice} />
+            {advice.map((item) => (
+              <li key={item}>
+                <RichText text={item} />
               </li>
             ))}
           </ul>
         </>
       ) : null}
-      <EvidenceList finding={finding} hosts={hosts} total={total} />
+      {check ? (
+        <>
+          <h4>{t("verify")}</h4>
+          <p class="explanation">
+            <RichText text={check} />
+          </p>
+        </>
+      ) : null}
       {finding.docs ? (
         <button
           type="button"
@@ -143,9 +171,23 @@ function Body({ finding, hosts, total }: { finding: Finding; hosts: boolean; tot
   );
 }
 
-function Card({ finding, result }: { finding: Finding; result: Diagnosis }) {
+/** Findings that are unfolded or folded against how they are at first, by kind and place. */
+const toggledFindings = listParam("findings");
+
+interface CardProps {
+  finding: Finding;
+  result: Diagnosis;
+  /** Its name in links. */
+  id: string;
+  /** Whether it is unfolded at first. */
+  first: boolean;
+}
+
+function Card({ finding, result, id, first }: CardProps) {
   const hosts = manyHosts(result.devices);
   const total = result.devices.length;
+  const open = toggledFindings.value.includes(id) !== first;
+  const body = `finding-${id}`;
   return (
     <article class={`card card-${finding.severity}`}>
       <div class="card-head">
@@ -162,34 +204,70 @@ function Card({ finding, result }: { finding: Finding; result: Diagnosis }) {
         </div>
         <Cost finding={finding} />
       </div>
-      {finding.severity === "info" ? (
-        <details>
-          <summary>{t("details")}</summary>
-          <Body finding={finding} hosts={hosts} total={total} />
-        </details>
-      ) : (
-        <Body finding={finding} hosts={hosts} total={total} />
-      )}
+      <button
+        type="button"
+        class="quiet unfold"
+        aria-expanded={open}
+        aria-controls={open ? body : undefined}
+        onClick={() => {
+          const { value } = toggledFindings;
+          toggledFindings.value = value.includes(id) ? value.filter((each) => each !== id) : [...value, id];
+        }}
+      >
+        {open ? "▾" : "▸"} {t(open ? "details_hide" : "details_show")}
+        <span class="hidden"> {cleanText(finding.title)}</span>
+      </button>
+      <div id={body} hidden={!open} class="card-body">
+        {open ? <Body finding={finding} hosts={hosts} total={total} /> : null}
+      </div>
     </article>
   );
 }
 
-/** What is wrong, worst first. */
+/** What is wrong, in order of cost; and apart from it what the profile could not tell, and why. */
 export function Findings({ result }: { result: Diagnosis }) {
-  if (!result.findings.length) {
-    return (
-      <p class="state good">
-        <Icon name="ok" /> {t(result.verdict === "cannot_tell" ? "findings_none_unknown" : "findings_none")}
-      </p>
-    );
-  }
+  const cards = result.findings.map((finding, i) => ({ finding, id: `${finding.kind}.${i}` }));
+  const problems = cards.filter(({ finding }) => !ABOUT_PROFILE.has(finding.kind));
+  const limits = cards.filter(({ finding }) => ABOUT_PROFILE.has(finding.kind));
+  // The first reason not to judge is in the verdict's sentence already.
+  const warnings = result.profile.warnings;
   return (
     <>
-      <p class="hidden">{plural("findings_count", result.findings.length)}</p>
-      {result.findings.map((finding, i) => (
-        <Card key={`${finding.kind}|${finding.cause}|${i}`} finding={finding} result={result} />
-      ))}
-      <ProfilerNote />
+      <Section id="findings" title={t("findings_title")} lead={t("findings_lead")}>
+        {problems.length ? (
+          <>
+            <p class="hidden">{plural("findings_count", problems.length)}</p>
+            {problems.map(({ finding, id }, i) => (
+              <Card key={id} id={id} finding={finding} result={result} first={i === 0 && finding.severity !== "info"} />
+            ))}
+            <ProfilerNote />
+          </>
+        ) : (
+          <p class="state good">
+            <Icon name="ok" /> {t(result.verdict === "cannot_tell" ? "findings_none_unknown" : "findings_none")}
+          </p>
+        )}
+      </Section>
+      {limits.length || warnings.length ? (
+        <Section id="limits" title={t("limits_title")} lead={t("limits_lead")}>
+          {warnings.length ? (
+            <ul class="advice">
+              {warnings.map((warning) => (
+                <li key={warning}>{cleanText(warning.slice(0, 2000))}</li>
+              ))}
+            </ul>
+          ) : null}
+          {limits.map(({ finding, id }) => (
+            <Card
+              key={id}
+              id={id}
+              finding={finding}
+              result={result}
+              first={problems.length === 0 && finding.severity !== "info"}
+            />
+          ))}
+        </Section>
+      ) : null}
     </>
   );
 }

@@ -1,7 +1,8 @@
 import type { Diagnosis } from "../../api/types";
-import { cleanText, formatMeasured, formatPercent } from "../../format";
+import { cleanText, formatInt, formatMeasured, formatPercent } from "../../format";
 import { plural, t } from "../../i18n";
 import { Icon } from "../../ui/Icon";
+import { Term } from "../../ui/Term";
 import { ABOUT_PROFILE, COSTLESS } from "./kinds";
 
 /** Mean share of the window in which the GPUs computed; null when unknown. */
@@ -43,25 +44,55 @@ export function verdictSentence(result: Diagnosis): string {
   return `${t(key, { counts: counts.join(t("and")), worst: worst.title })}${cost}.${computing}`;
 }
 
+/** The most that one finding could make a step shorter, with the step's length; gains of several do not add up. */
+export function bestSaving(result: Diagnosis): { ms: number; stepMs: number } | null {
+  const savings = result.findings.flatMap(({ saving_ms_per_step: ms }) => (ms === null ? [] : [ms]));
+  const stepMs = result.steps.median_ms;
+  return savings.length && stepMs ? { ms: Math.max(...savings), stepMs } : null;
+}
+
+/** The numbers that say how the run is, each with its definition. */
+function Glance({ result }: { result: Diagnosis }) {
+  const busy = meanCompute(result);
+  const saving = bestSaving(result);
+  const count = (severity: string) => result.findings.filter((finding) => finding.severity === severity).length;
+  const { median_ms, count: steps } = result.steps;
+  const facts: [string, string, string][] = [];
+  if (busy !== null) facts.push([t("glance_compute"), formatPercent(busy), t("term_glance_compute")]);
+  if (saving)
+    facts.push([
+      t("glance_saving"),
+      `${formatMeasured(saving.ms)} · ${formatPercent(saving.ms / saving.stepMs)}`,
+      t("term_glance_saving"),
+    ]);
+  if (steps && median_ms !== null) facts.push([t("glance_step"), formatMeasured(median_ms), t("term_step")]);
+  facts.push([
+    t("glance_findings"),
+    [count("critical"), count("warning"), count("info")].map((n) => formatInt(n)).join(" / "),
+    t("term_glance_findings"),
+  ]);
+  return (
+    <dl class="glance">
+      {facts.map(([name, value, hint]) => (
+        <div key={name}>
+          <dt>
+            <Term text={hint}>{name}</Term>
+          </dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
 export function Verdict({ result }: { result: Diagnosis }) {
-  // The first reason not to judge is in the sentence already.
-  const warnings = result.profile.warnings.slice(result.verdict === "cannot_tell" ? 1 : 0);
   return (
     <section class={`verdict verdict-${result.verdict}`} aria-labelledby="verdict-title">
       <Icon name={result.verdict} size={32} />
       <div>
         <h2 id="verdict-title">{t(`verdict_${result.verdict}`)}</h2>
         <p>{cleanText(verdictSentence(result))}</p>
-        {warnings.length ? (
-          <details open={warnings.length <= 2}>
-            <summary>{plural("profile_warnings", warnings.length)}</summary>
-            <ul>
-              {warnings.map((warning) => (
-                <li key={warning}>{cleanText(warning.slice(0, 2000))}</li>
-              ))}
-            </ul>
-          </details>
-        ) : null}
+        <Glance result={result} />
       </div>
     </section>
   );

@@ -17,9 +17,9 @@ export function VerdictView({ result }: ViewProps) {
           <Accounting result={result} />
         </Section>
       ) : null}
-      <Section id="findings" title={t("findings_title")}>
+      <Boundary>
         <Findings result={result} />
-      </Section>
+      </Boundary>
     </>
   );
 }

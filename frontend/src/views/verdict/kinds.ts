@@ -11,4 +11,6 @@ export const ABOUT_PROFILE: ReadonlySet<string> = new Set([
   "no_steps",
   "short_profile",
   "serialized_kernels",
+  "profiler_overhead",
+  "clock_skew",
 ]);
