@@ -97,7 +97,7 @@ SIMPLE_NAMES: tuple[tuple[str, tuple[str, ...]], ...] = (
         ELEMENTWISE,
         (
             r"elementwise|eigenmetakernel|^(loop|wrapped)_|pointwise|^triton_(poi|for)_|multi_tensor_apply|foreach",
-            r"functor|biasn|batchselect|dropout|philox|relu|gelu|silu|sigmoid|tanh|activation|op_?tensor|scalepackedtensor",
+            r"functor|biasn|batchselect|dropout|philox(?!cudastate)|relu|gelu|silu|sigmoid|tanh|activation|op_?tensor|scalepackedtensor",
             r"adam|apply_?(momentum|gradient)|\bcast|convert|add_?bias|bias_?add|\baxpby|rotary",
         ),
     ),

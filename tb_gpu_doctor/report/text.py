@@ -51,7 +51,7 @@ _MAX_EVIDENCE = 3
 # Two GPUs show the same moment when they share this much of it.
 _ALIKE = 0.9
 # Time spent in something is not time lost to it; and of a GPU without work the title says it all.
-_TIME_IN = frozenset({"low_occupancy"})
+_TIME_IN = frozenset({"low_occupancy", "tensor_cores_unused"})
 _COSTLESS = frozenset({"idle_gpus"})
 _FENCE = re.compile(r"\n?```[a-z]*\n(.*?)\n?```\n?", re.DOTALL)
 

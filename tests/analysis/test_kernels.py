@@ -278,6 +278,7 @@ def test_no_events() -> None:
         ("void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda>", "copy", False),
         ("input_transpose_fusion", "copy", False),
         ("void multi_tensor_apply_kernel<TensorListMetadata<4>, AdamFunctor<float>>", "elementwise", False),
+        ("void split_embedding_backward_codegen_rowwise_adagrad_kernel<float>(at::PhiloxCudaState, FixedDivisor)", "other", False),  # noqa: E501
         ("void cub::DeviceRadixSortOnesweepKernel<Policy800>", "other", False),
         ("", "other", False),
     ],
