@@ -153,9 +153,9 @@ HEADER = (
     "result",
 )  # fmt: skip
 EXPLAINED = """{events:,} events of each rank, half of them the GPU's, one file a rank, all in one folder; least of
-{rounds} fresh processes each. "Job" is what comes after the files (matching, clocks, findings), "tab" what the tab's answers
-cost on top: both should not grow faster than the ranks. The peak counts mapped files; "its own" is what no file backs.
-A gain below the number of processes is what others on the machine and the job's own part take.
+{rounds} fresh processes each. "Job" is what comes after the files (matching, clocks, findings), "tab" what the
+tab's answers cost on top: both should not grow faster than the ranks. The peak counts mapped files; "its own" is what
+no file backs. A gain below the number of processes is what others on the machine and the job's own part take.
 
 Repeat with `python -m benchmarks.job`."""
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,10 @@ from tb_gpu_doctor.api import diagnose_session
 from tb_gpu_doctor.parallel.many_files import read_files
 from tb_gpu_doctor.parallel.one_file import analyse_file
 from tb_gpu_doctor.parallel.plan import VARIABLE
+from tb_gpu_doctor.report.words import error_sentence
 from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.related import join_sessions
-from tb_gpu_doctor.traces.sessions import Session, find_sessions
+from tb_gpu_doctor.traces.sessions import ProfileFile, Session, find_sessions
 from tests.cli.profiles import session_file
 from tests.parallel.test_processes import gone, until, workers_of
 
@@ -150,28 +152,40 @@ def test_files_of_a_broken_executor_get_a_second_try_alone(jobs: Path):
     assert answer(session, executor=Broken()) == answer(session)
 
 
-class Reaper:
-    """Ends workers in the middle of their work, as the system does when memory runs out; a listener to progress."""
+@dataclass(frozen=True)
+class Deadly(ProfileFile):
+    """A file that ends the process it is sent to, as the system does when memory runs out; so many times."""
 
-    def __init__(self, most: int) -> None:
-        self.left = most
+    times: list[int] = field(default_factory=list)
 
-    def __call__(self, _stage: str, _done: float) -> None:
-        for pid in workers_of(os.getpid())[: self.left]:
-            os.kill(pid, signal.SIGKILL)
-            self.left -= 1
-
-
-def test_files_whose_process_dies_get_a_second_try(two_workers, slow_job: Session):
-    found = read_files(slow_job.files, Reaper(2))
-    assert [isinstance(outcome, TraceError) for outcome in found] == [False] * len(slow_job.files)
+    def __reduce__(self):
+        if self.times:
+            return os._exit, (self.times.pop(),)
+        return ProfileFile, tuple(getattr(self, spec.name) for spec in fields(ProfileFile))
 
 
-def test_a_file_whose_process_dies_again_is_reported(two_workers, slow_job: Session):
-    found = read_files(slow_job.files, Reaper(1000))
-    for file, outcome in zip(slow_job.files, found, strict=True):
-        assert isinstance(outcome, TraceError)
-        assert (outcome.code, outcome.path, outcome.params) == ("worker_died", file.path, {"reason": "SIGKILL"})
+def deadly(file: ProfileFile, times: list[int]) -> Deadly:
+    return Deadly(**vars(file), times=times)
+
+
+def test_a_file_whose_process_dies_gets_a_second_try(two_workers, jobs: Path):
+    files = list(only_session(jobs / "xplane").files)
+    files[1], files[2] = deadly(files[1], [9]), deadly(files[2], [9])
+    seen: list[float] = []
+    found = read_files(files, lambda _stage, done: seen.append(done))
+    assert [outcome[0].path for outcome in found] == [file.path for file in files]
+    assert seen == sorted(seen) and seen[-1] == 1.0
+
+
+def test_a_file_whose_process_dies_again_is_reported(two_workers, jobs: Path):
+    files = list(only_session(jobs / "kineto").files)
+    files[0] = deadly(files[0], [9, 9])
+    first, *others = read_files(files, lambda _stage, _done: None)
+    assert isinstance(first, TraceError)
+    assert (first.code, first.path, first.params) == ("worker_died", files[0].path, {"reason": "exit status 9"})
+    assert [outcome[0].rank for outcome in others] == [1, 2, 3]
+    sentence = error_sentence(first, "en")
+    assert files[0].path in sentence and "memory" in sentence
 
 
 def test_where_no_process_starts_the_work_is_done_here(two_workers, monkeypatch: pytest.MonkeyPatch, jobs: Path):
