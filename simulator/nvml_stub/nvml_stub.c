@@ -547,30 +547,13 @@ int nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned number, void **ou
     return SUCCESS;
 }
 
-#ifndef NVML_STUB_OLD
-typedef struct {
-    unsigned version;
-    unsigned long long total, reserved, free, used;
-} MemoryV2;
-
-int nvmlDeviceGetMemoryInfo_v2(void *handle, MemoryV2 *out) {
-    double total, used, reserved;
-    int code = value_of(handle, MEMORY_TOTAL, &total);
-    if (!code) code = value_of(handle, MEMORY_USED, &used);
-    if (!code) code = value_of(handle, MEMORY_RESERVED, &reserved);
-    if (code) return code;
-    out->total = total, out->used = used, out->reserved = reserved, out->free = total - used - reserved;
-    return SUCCESS;
-}
-int nvmlDeviceGetCurrentClocksEventReasons(void *handle, unsigned long long *out) { return reasons(handle, out); }
-
 typedef struct {
     unsigned pid;
     unsigned long long memory;
     unsigned instance, compute_instance;
 } ProcessInfo;
 
-int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, ProcessInfo *out) {
+static int running(void *handle, unsigned *count, ProcessInfo *out) {
     Gpu *gpu;
     Mig *mig;
     int code = board_of(handle, &gpu, &mig);
@@ -589,5 +572,29 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, Proce
     code = found && (!out || found > *count) ? INSUFFICIENT_SIZE : SUCCESS;
     *count = found;
     return code;
+}
+int nvmlDeviceGetComputeRunningProcesses_v2(void *handle, unsigned *count, ProcessInfo *out) {
+    return running(handle, count, out);
+}
+
+#ifndef NVML_STUB_OLD
+typedef struct {
+    unsigned version;
+    unsigned long long total, reserved, free, used;
+} MemoryV2;
+
+int nvmlDeviceGetMemoryInfo_v2(void *handle, MemoryV2 *out) {
+    double total, used, reserved;
+    int code = value_of(handle, MEMORY_TOTAL, &total);
+    if (!code) code = value_of(handle, MEMORY_USED, &used);
+    if (!code) code = value_of(handle, MEMORY_RESERVED, &reserved);
+    if (code) return code;
+    out->total = total, out->used = used, out->reserved = reserved, out->free = total - used - reserved;
+    return SUCCESS;
+}
+int nvmlDeviceGetCurrentClocksEventReasons(void *handle, unsigned long long *out) { return reasons(handle, out); }
+
+int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, ProcessInfo *out) {
+    return running(handle, count, out);
 }
 #endif

@@ -26,11 +26,14 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
-def file_layer() -> Any:
-    """TensorFlow's file layer where training has loaded TensorFlow anyway, else TensorBoard's own."""
+def file_layer(path: str) -> Any:
+    """TensorFlow's file layer where training has loaded TensorFlow and it knows such addresses, else TensorBoard's."""
     loaded = sys.modules.get("tensorflow")
-    if loaded is not None and hasattr(loaded, "io"):
-        return loaded.io.gfile
+    try:
+        if loaded is not None and path.split("://")[0] in loaded.io.gfile.get_registered_schemes():
+            return loaded.io.gfile
+    except AttributeError:
+        pass  # an old TensorFlow, or one that is being imported now
     from tensorboard.compat.tensorflow_stub.io import gfile
 
     return gfile
@@ -64,7 +67,7 @@ class _RemoteTarget:
     """A file behind TensorBoard's or TensorFlow's file layer; each write is flushed, so that it is whole."""
 
     def __init__(self, path: str) -> None:
-        self._file = file_layer().GFile(path, "wb")
+        self._file = file_layer(path).GFile(path, "wb")
 
     def write(self, data: bytes) -> int:
         self._file.write(data)

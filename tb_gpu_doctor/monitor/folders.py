@@ -29,7 +29,7 @@ class RunFolders:
         self._host = safe_name(origin.host)
         self._remote = is_remote(logdir)
         self._separator = "/" if self._remote else os.sep
-        self._base = self._join(logdir.rstrip(self._separator) or logdir, FOLDER, self._host)
+        self._base = self._join((logdir or ".").rstrip(self._separator), FOLDER, self._host)
         # Object stores make no folder atomically: there the name itself is unique.
         began = time.strftime("%Y%m%d-%H%M%S", time.gmtime(origin.now_ns() / 1e9))
         self._unique = f"{began}-{origin.process_id}-{os.urandom(2).hex()}"
@@ -65,7 +65,7 @@ class RunFolders:
     def _claim_remote(self, name: str) -> tuple[str, str]:
         chosen = f"{name}_{self._unique}"
         path = self._join(self._base, chosen)
-        file_layer().makedirs(path)
+        file_layer(path).makedirs(path)
         return path, self._run(chosen)
 
     def _join(self, *parts: str) -> str:

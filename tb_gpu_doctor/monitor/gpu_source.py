@@ -111,7 +111,7 @@ class GpuSource:
             return False
         self._nvml = nvml
         if self._sampler is not None:
-            self._sampler.renew(devices)
+            self._sampler.renew(nvml, devices)
             self._notes.tell("driver_back")
             return True
         chosen = choose_devices(devices, self._wanted, self._environment)

@@ -56,7 +56,7 @@ class GpuMonitor:
         capture: CaptureOptions | None = None,
         framework: str | None = None,
     ) -> None:
-        self._arguments = (os.fspath(logdir), interval_s, gpus, step_hook)
+        self._arguments = (_path(logdir), interval_s, gpus, step_hook)
         self._capture_options, self._framework = capture, framework
         self._hooks: StepHooks | None = None
         self._session: Session | None = None
@@ -208,3 +208,11 @@ def _stop_hooks(monitor: weakref.ref[GpuMonitor]) -> None:
     found = monitor()
     if found is not None and found.recording:
         found.hooks.close()
+
+
+def _path(logdir: Any) -> str:
+    """The path as a string; what is none is told when it is written to, not here, in training."""
+    try:
+        return os.fsdecode(logdir)
+    except TypeError:
+        return str(logdir)

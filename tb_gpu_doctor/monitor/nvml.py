@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -10,6 +11,19 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _LOCK = threading.Lock()
+
+
+def _after_fork() -> None:
+    """A lock that another thread held when this process was forked is never given back here."""
+    global _LOCK
+    _LOCK = threading.Lock()
+    pynvml = sys.modules.get("pynvml")
+    if hasattr(pynvml, "libLoadLock"):
+        pynvml.libLoadLock = threading.Lock()  # type: ignore[union-attr]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class NvmlProblem(Exception):
@@ -81,6 +95,7 @@ class Nvml:
 
     def __init__(self) -> None:
         self.module: Any = None
+        self._started = False
         self._kind_of: dict[int, type[NvmlProblem]] = {}
 
     def start(self) -> None:
@@ -101,14 +116,16 @@ class Nvml:
             # Another library in this process may use NVML too: its counter of users is shared.
             with _LOCK:
                 pynvml.nvmlInit()
+            self._started = True
         except pynvml.NVMLError as error:
             raise DriverLost(_words(error)) from None
         except Exception as error:  # a library that is damaged or of another kind
             raise DriverLost(f"{type(error).__name__}: {error}") from None
 
     def stop(self) -> None:
-        """Give NVML back; never fails."""
-        if self.module is not None:
+        """Give NVML back; never fails, and may be called again."""
+        if self._started:
+            self._started = False
             try:
                 with _LOCK:
                     self.module.nvmlShutdown()
@@ -125,8 +142,8 @@ class Nvml:
             return call(*arguments)
         except self.module.NVMLError as error:
             raise self.problem(getattr(error, "value", -1), _words(error)) from None
-        except AttributeError as error:  # pynvml is older than this function
-            raise Unsupported(str(error)) from None
+        except Exception as error:  # pynvml's own: for a driver that is older than it, arguments it does not know
+            raise Unsupported(_words(error)) from None
 
     def problem(self, code: int, words: str = "") -> NvmlProblem:
         """The exception for one of NVML's return codes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -80,8 +81,15 @@ def _reasons(nvml: Nvml, device: Device) -> Values:
     try:
         return (float(nvml.ask(nvml.function("nvmlDeviceGetCurrentClocksEventReasons"), device.board)),)
     except Unsupported:
-        # Its name before driver 535.
-        return (float(nvml.ask(nvml.function("nvmlDeviceGetCurrentClocksThrottleReasons"), device.board)),)
+        # Its name before driver 535, under which newer versions of pynvml look for the new name too.
+        old = getattr(getattr(nvml.module, "nvmlLib", None), "nvmlDeviceGetCurrentClocksThrottleReasons", None)
+        bits = ctypes.c_ulonglong()
+        if old is None:
+            raise
+        code = old(device.board, ctypes.byref(bits))
+        if code != nvml.module.NVML_SUCCESS:
+            raise nvml.problem(code) from None
+        return (float(bits.value),)
 
 
 def _energy(nvml: Nvml, device: Device) -> Values:
@@ -145,7 +153,11 @@ def _processes(nvml: Nvml, device: Device) -> Values:
     Inside a container process ids may be another namespace's: then only a list that holds our own id
     can be counted.
     """
-    listed = nvml.ask(nvml.module.nvmlDeviceGetComputeRunningProcesses, device.handle)
+    try:
+        listed = nvml.ask(nvml.module.nvmlDeviceGetComputeRunningProcesses, device.handle)
+    except Unsupported:
+        # Before driver 510.
+        listed = nvml.ask(nvml.function("nvmlDeviceGetComputeRunningProcesses_v2"), device.handle)
     own = [process for process in listed if process.pid == os.getpid()]
     memory = NAN
     if own and own[0].usedGpuMemory is not None:

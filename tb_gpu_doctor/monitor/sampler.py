@@ -59,8 +59,9 @@ class Sampler:
         """Whether a GPU still answers."""
         return any(not gpu.lost for gpu in self._gpus)
 
-    def renew(self, devices: Sequence[Device]) -> None:
+    def renew(self, nvml: Nvml, devices: Sequence[Device]) -> None:
         """Go on after the driver was reloaded: the same GPUs, with new handles."""
+        self._nvml = nvml
         by_uuid = {device.uuid: device for device in devices}
         for gpu in self._gpus:
             device = by_uuid.get(gpu.device.uuid)

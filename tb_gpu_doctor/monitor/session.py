@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
@@ -52,11 +53,16 @@ class Session:
     def start(self) -> None:
         """Start writing and sampling."""
         try:
-            # Here: numpy and TensorBoard's messages are not for those who only import the package.
+            # Here: numpy and TensorBoard's messages are not for those who only import the package. And in this
+            # thread: whoever forks while another thread imports has a child that can never import the same.
+            import tb_gpu_doctor.monitor.gpu_source  # noqa: F401
             from tb_gpu_doctor.metrics import METRICS
             from tb_gpu_doctor.monitor.origin import host_name
             from tb_gpu_doctor.monitor.writer import RecordingWriter
             from tb_gpu_doctor.recording_format import FORMAT_VERSION
+
+            with contextlib.suppress(ImportError):
+                import pynvml  # noqa: F401
 
             header = {
                 "version": FORMAT_VERSION,
@@ -122,12 +128,18 @@ class Session:
 
     def facts(self, name: str, values: Mapping[str, Any]) -> None:
         """See `GpuMonitor.facts`."""
-        if self._writer is not None:
-            self._writer.facts.append((str(name), dict(values)))
+        try:
+            if self._writer is not None:
+                self._writer.facts.append((str(name), dict(values)))
+        except Exception as error:
+            self._notes.tell("bad_call", call="facts", reason=str(error))
 
     def note(self, sentence: str) -> None:
         """See `GpuMonitor.note`."""
-        self._notes.sentence(str(sentence))
+        try:
+            self._notes.sentence(str(sentence))
+        except Exception as error:
+            self._notes.tell("bad_call", call="note", reason=str(error))
 
     def tell(self, key: str, **params: Any) -> None:
         """See `GpuMonitor.tell`."""

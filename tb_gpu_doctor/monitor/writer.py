@@ -21,6 +21,8 @@ from tb_gpu_doctor.monitor.notes import Notes
 from tb_gpu_doctor.monitor.origin import Origin
 
 FLUSH_S = 3.0
+# TensorBoard's tab is there soon after training's begin.
+FIRST_FLUSH_S = 1.0
 # An object store takes a whole file at each flush, and counts them.
 REMOTE_FLUSH_S = 30.0
 RETRY_S = 20.0
@@ -126,8 +128,10 @@ class RecordingWriter:
             self._close()
 
     def _run(self) -> None:
+        wait_s = min(FIRST_FLUSH_S, self._flush_s)
         while True:
-            self._wake.wait(self._flush_s)
+            self._wake.wait(wait_s)
+            wait_s = self._flush_s
             stopping = self._stopping
             self._wake.clear()
             try:
