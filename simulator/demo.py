@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from simulator.nvml_stub import NoCompiler
 from simulator.scenarios import SCENARIOS, SimulatedRun
+from simulator.telemetry_demo import TELEMETRY, telemetry_files
 from simulator.torch_scenarios import TORCH_SCENARIOS, TorchJob
 
 # The files of one run by their path below the logdir.
@@ -36,13 +38,22 @@ def demo_runs() -> dict[str, Callable[[], Files]]:
 def main(arguments: Sequence[str]) -> int:
     """Writes all runs; the same bytes every time."""
     folder = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent / "demo_logs"
-    for make in demo_runs().values():
-        for name, content in make().items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-            print(f"{path} ({path.stat().st_size:,} bytes)")
+    for name, make in demo_runs().items():
+        try:
+            write(folder, {**make(), **(telemetry_files(name) if name in TELEMETRY else {})})
+        except NoCompiler as error:
+            print(f"{name}: its telemetry needs a stand-in for the driver, built from C: {error}", file=sys.stderr)
+            return 1
     return 0
+
+
+def write(folder: Path, files: Files) -> None:
+    """Writes the files of one run below a folder, and says so."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        print(f"{path} ({path.stat().st_size:,} bytes)")
 
 
 if __name__ == "__main__":

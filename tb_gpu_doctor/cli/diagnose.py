@@ -82,7 +82,13 @@ def _mention_others(scan: SessionScan, chosen: Session, arguments: argparse.Name
 
     for error in scan.problems[:_MAX_LISTED]:
         print(error_sentence(error, lang), file=sys.stderr)
-    others = [session for session in scan.sessions if session != chosen]
+    # What was recorded beside the chosen profile is part of its diagnosis already.
+    told = set() if chosen.is_telemetry else set(chosen.homes)
+    others = [
+        session
+        for session in scan.sessions
+        if session != chosen and not (session.is_telemetry and set(session.homes) <= told)
+    ]
     if arguments.run is not None:
         others = [session for session in others if session.run == chosen.run]
     if not others or arguments.session is not None:

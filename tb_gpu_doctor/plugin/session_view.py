@@ -48,6 +48,7 @@ def analyse(session: Session, report: Callable[[str, float], None], shown: Calla
 
 def _with_shown_paths(diagnosis: DiagnosisReport, shown: Callable[[str], str]) -> DiagnosisReport:
     """The same diagnosis; errors about single files name them below the logdir."""
+    from tb_gpu_doctor.diagnosis.model import Spoken
 
     def phrase(warning: str | Phrase | Spoken) -> str | Phrase | Spoken:
         if isinstance(warning, (str, Spoken)):

@@ -433,8 +433,12 @@ def test_the_real_profiles() -> None:
 def test_the_demo_runs(demo_logs: Path) -> None:
     scan = find_sessions(str(demo_logs))
     runs = ["healthy", "low_occupancy", "launch_bound", "slow_gpu", "input_bound", "pytorch_ddp"]
-    assert [s.run for s in scan.sessions] == runs
-    assert [(file.format, file.problem) for file in scan.sessions[-1].files] == [("kineto", None)] * 4
+    profiles = [s for s in scan.sessions if not s.is_telemetry]
+    assert [s.run for s in profiles] == runs
+    assert [(file.format, file.problem) for file in profiles[-1].files] == [("kineto", None)] * 4
+    telemetry = scan.sessions[len(profiles) :]
+    assert {s.run for s in telemetry} == {"slow_gpu", "input_bound", "launch_bound"}
+    assert {s.session for s in telemetry} == {"telemetry"}
 
 
 def test_very_many_folders_are_searched_quickly(tmp_path: Path) -> None:
