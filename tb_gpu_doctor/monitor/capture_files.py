@@ -30,7 +30,7 @@ class Delivery:
 
 
 def is_remote(path: str) -> bool:
-    """Whether only TensorFlow's file systems reach it."""
+    """Whether only TensorFlow's or TensorBoard's file layer reaches it."""
     return "://" in path
 
 
@@ -147,13 +147,13 @@ def _withdraw(logdir: str, what: str, session: str) -> None:
     path = _claim_path(logdir, what)
     with contextlib.suppress(Exception):
         if is_remote(path):
-            _gfile().remove(path)
+            _files_of_stores().remove(path)
         elif session in _read_when_written(path):
             os.unlink(path)
 
 
 def _agree_remotely(logdir: str, what: str, mine: str, start_ns: int) -> str:
-    gfile = _gfile()
+    gfile = _files_of_stores()
     path = _claim_path(logdir, what)
     if gfile.exists(path):
         with gfile.GFile(path, "r") as file:
@@ -206,7 +206,7 @@ def _move(source: str, folder: str, name: str) -> str:
     """Put a file into the logdir under its name, or its own one if that is taken; the path it got."""
     names = (name, _own_name(name))
     if is_remote(folder):
-        gfile = _gfile()
+        gfile = _files_of_stores()
         gfile.makedirs(folder)
         target = _join(folder, names[gfile.exists(_join(folder, name))])
         gfile.copy(source, target, overwrite=True)
@@ -243,18 +243,16 @@ def _claim(part: str, target: str) -> bool:
 
 
 def _exists(path: str) -> bool:
-    return bool(_gfile().exists(path)) if is_remote(path) else os.path.exists(path)
+    return bool(_files_of_stores().exists(path)) if is_remote(path) else os.path.exists(path)
 
 
 def _join(*parts: str) -> str:
     return "/".join(part.rstrip("/") for part in parts) if is_remote(parts[0]) else os.path.join(*parts)
 
 
-def _gfile() -> Any:
-    """TensorFlow's file systems; TensorBoard's where TensorFlow is not loaded."""
-    tensorflow: Any = sys.modules.get("tensorflow")
-    if tensorflow is not None:
-        return tensorflow.io.gfile
-    from tensorboard.compat import tf
+def _files_of_stores() -> Any:
+    """TensorFlow's or TensorBoard's file layer, for what is no local path."""
+    # Here: its module loads TensorBoard's messages, which a local logdir has no need of.
+    from tb_gpu_doctor.monitor.event_file import file_layer
 
-    return tf.io.gfile
+    return file_layer()
