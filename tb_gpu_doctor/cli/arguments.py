@@ -19,6 +19,7 @@ _COMPLAINTS: tuple[tuple[str, re.Pattern[str]], ...] = (
         re.compile(r"argument (?P<what>.*?): invalid choice: (?P<value>.*) \(choose from (?P<choices>.*)\)", re.DOTALL),
     ),
     ("value", re.compile(r"argument (?P<what>.*?): expected .*argument.*", re.DOTALL)),
+    ("positive", re.compile(r"argument (?P<what>.*?): invalid positive value: (?P<value>.*)", re.DOTALL)),
     ("no_value", re.compile(r"argument (?P<what>.*?): ignored explicit argument (?P<value>.*)", re.DOTALL)),
     ("ambiguous", re.compile(r"ambiguous option: (?P<what>.*?) could match .*", re.DOTALL)),
 )
@@ -81,3 +82,11 @@ def language_of(arguments: Sequence[str], environment: Mapping[str, str] = os.en
 def add_language(parser: argparse.ArgumentParser, lang: str) -> None:
     """The option that every subcommand has."""
     parser.add_argument("--lang", choices=languages(), help=text("cli.help.lang", lang))
+
+
+def positive(value: str) -> int:
+    """A whole number above zero; as a ``type`` of arguments, its name is part of argparse's complaint."""
+    number = int(value)
+    if number <= 0:
+        raise ValueError(value)
+    return number

@@ -31,7 +31,6 @@ def to_dict(summary: RunSummary) -> dict[str, Any]:
         "version": VERSION,
         "label": summary.label,
         "format": summary.format,
-        "framework": summary.framework,
         "verdict": summary.verdict,
         "gpus": list(summary.models),
         "hosts": summary.hosts,
@@ -109,13 +108,13 @@ def read(path: str) -> RunSummary:
     """Read a baseline file.
 
     Raises:
-        TraceError: ``unreadable``, ``bad_baseline`` or ``newer_baseline``.
+        TraceError: ``unreadable_file``, ``bad_baseline`` or ``newer_baseline``.
     """
     try:
         with open(path, "rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise TraceError("unreadable", path, reason=error.strerror or str(error)) from error
+        raise TraceError("unreadable_file", path, reason=error.strerror or str(error)) from error
     if len(content) > MAX_BYTES:
         raise TraceError("bad_baseline", path, reason=f"> {MAX_BYTES} bytes")
     try:
@@ -149,7 +148,6 @@ def from_dict(data: Mapping[str, Any]) -> RunSummary:
     return RunSummary(
         label=str(data["label"]),
         format=str(data["format"]),
-        framework=None if data["framework"] is None else str(data["framework"]),
         verdict=str(data["verdict"]),
         models=tuple(None if name is None else str(name) for name in _bounded(data["gpus"], _MAX_GPUS)),
         hosts=int(_number(data["hosts"])),

@@ -44,12 +44,12 @@ class Resampled:
     Attributes:
         mean: of each column, shape (columns,).
         means: shape (resamples, columns).
-        steps: how many there were.
+        blocks: how many independent draws the steps amount to.
     """
 
     mean: Float64
     means: Float64
-    steps: int
+    blocks: int
 
 
 def resample(columns: Float64, seed: int, resamples: int = RESAMPLES) -> Resampled:
@@ -72,7 +72,7 @@ def resample(columns: Float64, seed: int, resamples: int = RESAMPLES) -> Resampl
     means = np.empty((resamples, columns.shape[1]))
     for column in range(columns.shape[1]):  # a column at a time: little memory however many parts
         means[:, column] = of_block[:, column][start].mean(axis=1)
-    return Resampled(columns.mean(axis=0), means, steps)
+    return Resampled(columns.mean(axis=0), means, blocks)
 
 
 def block_length(series: Float64) -> int:
@@ -93,27 +93,27 @@ def block_length(series: Float64) -> int:
 def difference(before: Resampled, after: Resampled, column: int) -> Interval:
     """After minus before of one column."""
     value = float(after.mean[column] - before.mean[column])
-    return _interval(value, after.means[:, column] - before.means[:, column], min(before.steps, after.steps))
+    return _interval(value, after.means[:, column] - before.means[:, column], min(before.blocks, after.blocks))
 
 
 def relative_difference(before: Resampled, after: Resampled, column: int) -> Interval:
     """After over before, minus one; the column is positive in every step."""
     value = float(after.mean[column] / before.mean[column]) - 1
-    return _interval(value, after.means[:, column] / before.means[:, column] - 1, min(before.steps, after.steps))
+    return _interval(value, after.means[:, column] / before.means[:, column] - 1, min(before.blocks, after.blocks))
 
 
-def _interval(value: float, drawn: Float64, steps: int) -> Interval:
-    tail = _widened_tail(steps)
+def _interval(value: float, drawn: Float64, blocks: int) -> Interval:
+    tail = _widened_tail(blocks)
     low, high = np.quantile(drawn, (tail, 1 - tail))
     return Interval(value, min(float(low), value), max(float(high), value))
 
 
-def _widened_tail(steps: int) -> float:
-    """The tail to cut on each side so that few steps do not look surer than they are."""
+def _widened_tail(draws: int) -> float:
+    """The tail to cut on each side so that few draws do not look surer than they are."""
     wanted = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
-    if steps < 2:
+    if draws < 2:
         return 0.0
-    return NormalDist().cdf(-math.sqrt(steps / (steps - 1)) * _t_quantile(wanted, steps - 1))
+    return NormalDist().cdf(-math.sqrt(draws / (draws - 1)) * _t_quantile(wanted, draws - 1))
 
 
 def _t_quantile(z: float, freedom: int) -> float:

@@ -16,13 +16,15 @@ from tb_gpu_doctor.comparison.bootstrap import (
     resample,
 )
 from tb_gpu_doctor.comparison.findings import compare_findings
-from tb_gpu_doctor.comparison.kernels import compare_kernels, grid_growth
+from tb_gpu_doctor.comparison.kernels import common_share, compare_kernels, grid_growth
 from tb_gpu_doctor.comparison.results import Comparison, Outcome, PartChange, Unit
 from tb_gpu_doctor.comparison.summary import RunSummary
 from tb_gpu_doctor.diagnosis.model import Phrase
 
 # The field's figure: smaller changes are not worth a word, and thermal drift alone makes one or two percent.
 LEAST_CHANGE = 0.05
+# With less of the kernel time in common the runs may be of different models; mixed precision or XLA change as much.
+_FEW_COMMON = 0.3
 # Findings about the profile that make its times unlike those without the profiler.
 _DISTORTING = ("serialized_kernels", "dropped_events", "profiler_overhead")
 
@@ -109,6 +111,9 @@ def _obstacles(
             fatal = True
         elif (batch_before is None) != (batch_after is None) or growth is None:
             found.append(Phrase("compare.obstacles.batch_unknown"))
+    common = common_share(before, after)
+    if common is not None and common < _FEW_COMMON:
+        found.append(Phrase("compare.obstacles.few_common", {"share": common}))
     for kind in _DISTORTING:
         marked = [kind in run.doubts for run in (before, after)]
         if marked[0] != marked[1]:

@@ -57,6 +57,21 @@ def grid_growth(before: RunSummary, after: RunSummary) -> float | None:
     return factor if covered >= total / 2 else None
 
 
+def common_share(before: RunSummary, after: RunSummary) -> float | None:
+    """Part of the kernel time that is in kernels, by name, that both runs have: the smaller of the two runs' parts.
+
+    None where a run has no kernels.
+    """
+    shares = []
+    names = {row.name for row in before.kernels} & {row.name for row in after.kernels}
+    for run in (before, after):
+        total = sum(row.total_ps for row in run.kernels)
+        if total <= 0:
+            return None
+        shares.append(sum(row.total_ps for row in run.kernels if row.name in names) / total)
+    return min(shares)
+
+
 def _by_key(summary: RunSummary) -> dict[_Key, KernelSum]:
     return {(row.name, row.grid, row.block): row for row in summary.kernels}
 

@@ -27,7 +27,6 @@ def summarize(
     job: Job,
     telemetry: Joined,
     label: str,
-    framework: str | None = None,
 ) -> RunSummary:
     """The session in short.
 
@@ -38,7 +37,6 @@ def summarize(
         job: over all files.
         telemetry: what was recorded of the GPUs.
         label: how reports shall call it.
-        framework: what wrote the training code, None where unknown.
     """
     source, wall, parts = _steps(traces, analyses, job)
     window_ps, shares, models = _windows(traces, analyses, job)
@@ -47,7 +45,6 @@ def summarize(
     return RunSummary(
         label=label,
         format=diagnosis.format,
-        framework=framework,
         verdict=diagnosis.verdict,
         models=models,
         hosts=len(traces),

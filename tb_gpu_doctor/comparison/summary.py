@@ -54,7 +54,6 @@ class RunSummary:
     Attributes:
         label: how reports call it.
         format: of the files.
-        framework: as far as the names tell, else None.
         verdict: of the diagnosis.
         models: names of the GPUs that worked, sorted, one a GPU; None where unnamed.
         hosts: how many files could be read.
@@ -75,7 +74,6 @@ class RunSummary:
 
     label: str
     format: str
-    framework: str | None
     verdict: str
     models: tuple[str | None, ...]
     hosts: int

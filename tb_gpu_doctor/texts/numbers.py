@@ -69,6 +69,17 @@ def percent(fraction: float, lang: str = DEFAULT_LANGUAGE) -> str:
     return number(value, lang, decimals) + (NBSP + "%" if lang == "es" else "%")
 
 
+def signed_percent(fraction: float, lang: str = DEFAULT_LANGUAGE) -> str:
+    """A change: +12%, −4.2%, ±0%; without bounds ±∞."""
+    if math.isinf(fraction):
+        return ("+" if fraction > 0 else "−") + "∞"
+    if not math.isfinite(fraction):
+        return _UNKNOWN[lang]
+    value = number(abs(fraction) * 100, lang, 0 if abs(fraction) >= 0.1 else 1)
+    sign = "±" if not any(digit in value for digit in "123456789") else "+" if fraction > 0 else "−"
+    return f"{sign}{value}" + (NBSP + "%" if lang == "es" else "%")
+
+
 def duration(picoseconds: float, lang: str = DEFAULT_LANGUAGE) -> str:
     """A time with the unit that suits it and three significant digits."""
     if not math.isfinite(picoseconds):
@@ -139,9 +150,7 @@ def _ranges(ids: Sequence[int]) -> list[str]:
 class LocaleFormatter(string.Formatter):
     """Fills ``{name:kind}`` placeholders; only plain names, no attributes or indices."""
 
-    KINDS = frozenset(
-        {"", "raw", "int", "n1", "n2", "percent", "time", "size", "list", "gpus", "Gpus", "plural", "path", "long"}
-    )
+    KINDS = frozenset("raw int n1 n2 percent signed_percent time size list gpus Gpus plural path long".split()) | {""}
 
     def __init__(self, lang: str) -> None:
         self.lang = lang
@@ -161,6 +170,8 @@ class LocaleFormatter(string.Formatter):
             return _UNKNOWN[lang]
         if kind == "percent":
             return percent(float(value), lang)
+        if kind == "signed_percent":
+            return signed_percent(float(value), lang)
         if kind == "time":
             return duration(float(value), lang)
         if kind == "size":

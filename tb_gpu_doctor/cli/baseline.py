@@ -1,0 +1,48 @@
+"""``gpu-doctor baseline PATH -o FILE``: keep how a run did, small enough to review and to check in."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from tb_gpu_doctor.cli.arguments import Parser, add_language
+from tb_gpu_doctor.texts import text
+
+
+def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser(
+        "baseline", lang=lang, help=text("cli.baseline.short", lang), description=text("cli.baseline.description", lang)
+    )
+    parser.add_argument("path", metavar=text("cli.metavars.path", lang), help=text("cli.diagnose.path", lang))
+    parser.add_argument(
+        "-o", "--output", metavar=text("cli.metavars.file", lang), help=text("cli.baseline.output", lang)
+    )
+    parser.add_argument("--run", metavar="RUN", help=text("cli.diagnose.run", lang))
+    parser.add_argument(
+        "--session", metavar=text("cli.metavars.session", lang), help=text("cli.diagnose.session", lang)
+    )
+    add_language(parser, lang)
+    parser.set_defaults(execute=execute)
+
+
+def execute(arguments: argparse.Namespace, lang: str) -> int:
+    """Summarize and write; the file appears whole or not at all."""
+    from tb_gpu_doctor.comparing import summary_of_path
+    from tb_gpu_doctor.comparison.baseline_file import to_json
+    from tb_gpu_doctor.traces.errors import TraceError
+
+    content = to_json(summary_of_path(arguments.path, arguments.run, arguments.session))
+    if arguments.output is None:
+        print(content, end="")
+        return 0
+    beside = f"{arguments.output}.{os.getpid()}.part"
+    try:
+        with open(beside, "w", encoding="utf-8") as file:
+            file.write(content)
+        os.replace(beside, arguments.output)
+    except OSError as error:
+        raise TraceError("cannot_write", arguments.output, reason=error.strerror or str(error)) from error
+    print(text("cli.baseline.written", lang, path=arguments.output, size=len(content)), file=sys.stderr)
+    return 0

@@ -1,0 +1,54 @@
+"""``gpu-doctor compare A B``: did the change help, by how much, and where the time went."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from tb_gpu_doctor.cli.arguments import Parser, add_language, positive
+from tb_gpu_doctor.texts import text
+
+
+def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser(
+        "compare", lang=lang, help=text("cli.compare.short", lang), description=text("cli.compare.description", lang)
+    )
+    parser.add_argument("before", metavar="A", help=text("cli.compare.before", lang))
+    parser.add_argument("after", metavar="B", help=text("cli.compare.after", lang))
+    parser.add_argument("--batch-before", type=positive, metavar="N", help=text("cli.compare.batch_before", lang))
+    parser.add_argument("--batch-after", type=positive, metavar="N", help=text("cli.compare.batch_after", lang))
+    parser.add_argument("--json", action="store_true", help=text("cli.compare.json", lang))
+    parser.add_argument("--no-color", action="store_true", help=text("cli.diagnose.no_color", lang))
+    add_language(parser, lang)
+    parser.set_defaults(execute=execute)
+
+
+def execute(arguments: argparse.Namespace, lang: str) -> int:
+    """Compare and print; the exit status says whether it could, not what it found."""
+    from tb_gpu_doctor.comparing import compare_paths
+    from tb_gpu_doctor.comparison.compare import Batches
+
+    batches = Batches(arguments.batch_before, arguments.batch_after)
+    comparison = compare_paths(arguments.before, arguments.after, batches)
+    if arguments.json:
+        from tb_gpu_doctor.report.comparison_json import comparison_dict
+
+        print(json.dumps(comparison_dict(comparison, lang), indent=2, allow_nan=False))
+        return 0
+    from rich.console import Console
+
+    from tb_gpu_doctor.report.comparison_text import print_comparison
+
+    console = Console(
+        file=sys.stdout,
+        no_color=True if arguments.no_color else None,
+        color_system=None if arguments.no_color else "auto",
+        width=None if sys.stdout.isatty() else 100,
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
+    print_comparison(comparison, console, lang)
+    return 0

@@ -1,0 +1,196 @@
+"""A comparison for a terminal: the verdict, what speaks against it, then where the time went before and after."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from tb_gpu_doctor.comparison.results import Comparison, FindingComparison, KernelChange
+from tb_gpu_doctor.report.comparison_json import headline
+from tb_gpu_doctor.report.words import say
+from tb_gpu_doctor.texts import pick_language, text
+from tb_gpu_doctor.texts.numbers import clean, duration, number, percent, signed_percent, size
+
+_STYLES = {
+    "faster": "bold green", "slower": "bold red", "same": "bold cyan",
+    "inconclusive": "bold yellow", "not_comparable": "bold magenta",
+}  # fmt: skip
+_SYMBOLS = {"faster": "▼", "slower": "▲", "same": "=", "inconclusive": "?", "not_comparable": "✖"}
+_CHANGES = {"solved": "green", "better": "green", "new": "red", "worse": "red", "unchanged": "dim", "cannot_tell": ""}
+_MAX_KERNELS = 10
+# Changes of a kernel below this part of the unit's time are not worth a line.
+_LEAST_KERNEL = 0.001
+_CAUSES = (
+    "input",
+    "launch",
+    "sync",
+    "compile",
+    "checkpoint",
+    "host_other",
+    "dependency",
+    "peer",
+    "kernel_gap",
+    "no_evidence",
+)
+
+
+def print_comparison(comparison: Comparison, console: Console, lang: str = "en") -> None:
+    """Print a comparison; sentences are wrapped at the console's width."""
+    for line in _lines(comparison, console.width, pick_language(lang)):
+        console.print(line, soft_wrap=False)
+
+
+def part_name(part: str, lang: str) -> str:
+    """A part of the time in words."""
+    if part in _CAUSES:
+        return text("compare.parts.idle", lang, cause=text(f"report.causes.{part}", lang))
+    return text(f"compare.parts.{part}", lang)
+
+
+def _lines(comparison: Comparison, width: int, lang: str) -> Iterator[Text]:
+    for name, run in (("before", comparison.before), ("after", comparison.after)):
+        yield Text(f"{text(f'compare.columns.{name}', lang)}: {clean(run.label, 200)}", style="dim")
+    yield Text()
+    verdict = Text(f"{_SYMBOLS[comparison.outcome]} ", style=_STYLES[comparison.outcome])
+    verdict.append(text(f"compare.outcomes.{comparison.outcome}", lang), style=_STYLES[comparison.outcome])
+    verdict.append("  " + headline(comparison, lang))
+    yield verdict
+    for phrase in comparison.reasons:
+        yield Text("  " + say(phrase, lang))
+    if comparison.obstacles:
+        yield Text()
+        yield _title("doubts", lang)
+        for phrase in comparison.obstacles:
+            yield Text("- " + say(phrase, lang))
+    yield Text()
+    yield from _parts(comparison, lang)
+    if comparison.findings:
+        yield Text()
+        yield from _findings(comparison, lang)
+    if comparison.kernels:
+        yield Text()
+        yield from _kernels(comparison, width, lang)
+    yield from _telemetry(comparison, lang)
+
+
+def _title(section: str, lang: str) -> Text:
+    return Text(text(f"compare.sections.{section}", lang), style="bold underline")
+
+
+def _parts(comparison: Comparison, lang: str) -> Iterator[Text]:
+    yield _title("parts", lang)
+    rows: list[tuple[str, str, str, str, str]] = []
+    shares = comparison.unit == "window"
+    for part in comparison.parts:
+        moved = part.after - part.before
+        sure = part.difference is None or part.difference.excludes_zero
+        rows.append(
+            (
+                part_name(part.part, lang),
+                percent(part.before, lang) if shares else duration(part.before, lang),
+                percent(part.after, lang) if shares else duration(part.after, lang),
+                signed_percent(moved, lang) if shares else _signed(moved, lang),
+                "" if sure else text("compare.unsure", lang),
+            )
+        )
+    if comparison.time_before is not None and comparison.time_after is not None:
+        moved = comparison.time_after - comparison.time_before
+        before, after = duration(comparison.time_before, lang), duration(comparison.time_after, lang)
+        rows.append((text("compare.columns.total", lang), before, after, _signed(moved, lang), ""))
+    yield from _table([*rows], tuple(text(f"compare.columns.{name}", lang) for name in ("before", "after", "change")))
+
+
+def _table(rows: list[tuple[str, str, str, str, str]], heads: tuple[str, ...]) -> Iterator[Text]:
+    table = [("", *heads, ""), *rows]
+    widths = [max(cell_len(row[column]) for row in table) for column in range(4)]
+    for index, row in enumerate(table):
+        line = Text("  " + row[0] + " " * (widths[0] - cell_len(row[0])))
+        for column in (1, 2, 3):
+            line.append("  " + " " * (widths[column] - cell_len(row[column])) + row[column])
+        if row[4]:
+            line.append(f"  ({row[4]})", style="dim")
+        line.rstrip()
+        if not index:
+            line.stylize("dim")
+        yield line
+
+
+def _signed(picoseconds: float, lang: str) -> str:
+    words = duration(abs(picoseconds), lang)
+    return words if picoseconds == 0 else ("+" if picoseconds > 0 else "−") + words
+
+
+def _findings(comparison: Comparison, lang: str) -> Iterator[Text]:
+    yield _title("findings", lang)
+    for finding in comparison.findings:
+        line = Text("  ")
+        line.append(text(f"compare.changes.{finding.change}", lang), style=_CHANGES[finding.change])
+        line.append(f"  {text(f'compare.kinds.{finding.kind}', lang)}", style="bold")
+        line.append(f"  {_cost(finding, True, lang)} → {_cost(finding, False, lang)}")
+        yield line
+
+
+def _cost(finding: FindingComparison, is_before: bool, lang: str) -> str:
+    severity = finding.severity_before if is_before else finding.severity_after
+    cost = finding.cost_before if is_before else finding.cost_after
+    share = finding.share_before if is_before else finding.share_after
+    if severity is None:
+        return text("compare.finding.absent", lang)
+    if cost is not None:
+        return text("compare.finding.cost", lang, cost=cost)
+    if share is not None:
+        return text("compare.finding.share", lang, share=share)
+    return text(f"report.severities.{severity}", lang)
+
+
+def _kernels(comparison: Comparison, width: int, lang: str) -> Iterator[Text]:
+    least = _LEAST_KERNEL * max(comparison.time_before or 0.0, comparison.time_after or 0.0)
+    shown = [kernel for kernel in comparison.kernels if abs(kernel.difference) > least][:_MAX_KERNELS]
+    if not shown:
+        return
+    yield _title("kernels", lang)
+    for kernel in shown:
+        yield _kernel(kernel, width, lang)
+    moved = comparison.kernel_time_after - comparison.kernel_time_before
+    yield Text(f"  {_signed(moved, lang):>10}  {text('compare.columns.kernel_total', lang)}", style="dim")
+
+
+def _kernel(kernel: KernelChange, width: int, lang: str) -> Text:
+    line = Text(f"  {_signed(kernel.difference, lang):>10}  ")
+    if kernel.kind != "changed":
+        line.append(text(f"compare.kernel_changes.{kernel.kind}", lang) + "  ", style="bold")
+    else:
+        line.append(f"{duration(kernel.before, lang)} → {duration(kernel.after, lang)}  ")
+        if not math.isclose(kernel.calls_before, kernel.calls_after, rel_tol=0.005):
+            line.append(text("compare.calls", lang, before=kernel.calls_before, after=kernel.calls_after) + "  ")
+    name = clean(kernel.name, max(30, width - cell_len(line.plain) - 1))
+    return line.append(name or text("compare.other_kernels", lang), style="dim")
+
+
+def _telemetry(comparison: Comparison, lang: str) -> Iterator[Text]:
+    """What was recorded in both, side by side."""
+    before, after = comparison.before, comparison.after
+    values = {
+        name: (before.telemetry[name], after.telemetry[name]) for name in before.telemetry if name in after.telemetry
+    }
+    if before.occupancy is not None and after.occupancy is not None:
+        values["occupancy"] = (before.occupancy, after.occupancy)
+    if not values:
+        return
+    yield Text()
+    yield _title("telemetry", lang)
+    for name, (old, new) in values.items():
+        words = f"{_figure(name, old, lang)} → {_figure(name, new, lang)}"
+        yield Text(f"  {text(f'compare.telemetry.{name}', lang)}: {words}")
+
+
+def _figure(name: str, value: float, lang: str) -> str:
+    if name == "memory_peak_bytes":
+        return size(value, lang)
+    if name in ("clock_mhz", "power_watts", "temperature_celsius"):
+        return f"{number(value, lang)} { {'clock_mhz': 'MHz', 'power_watts': 'W', 'temperature_celsius': '°C'}[name] }"
+    return percent(value, lang)

@@ -1,0 +1,91 @@
+"""Baselines come back as they were written, and anything else is refused with one clear error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tb_gpu_doctor.comparing import summary_of_path
+from tb_gpu_doctor.comparison import baseline_file
+from tb_gpu_doctor.comparison.compare import compare
+from tb_gpu_doctor.traces.errors import TraceError
+from tests.comparison.summaries import summary
+
+
+def test_a_demo_survives_the_file(demo_logs: Path, tmp_path: Path) -> None:
+    original = summary_of_path(demo_logs / "slow_gpu")
+    path = tmp_path / "baseline.json"
+    path.write_text(baseline_file.to_json(original), encoding="utf-8")
+    assert baseline_file.is_baseline(str(path))
+    back = summary_of_path(path)
+    np.testing.assert_allclose(back.wall_ps, original.wall_ps, atol=1e3)
+    np.testing.assert_allclose(back.parts_ps.sum(axis=1), back.wall_ps, atol=2e4)
+    assert back.findings[0].kind == original.findings[0].kind and back.models == original.models
+    comparison = compare(original, back)
+    assert comparison.outcome == "same" and comparison.change is not None and abs(comparison.change.value) < 1e-6
+    assert all(kernel.kind == "changed" for kernel in comparison.kernels)
+    assert path.stat().st_size < 60_000
+
+
+def test_a_baseline_reads_well_in_a_review() -> None:
+    lines = baseline_file.to_json(summary()).splitlines()
+    assert sum('"gemm"' in line for line in lines) == 1 and max(map(len, lines)) < 600
+    assert json.loads("\n".join(lines)) == json.loads(json.dumps(baseline_file.to_dict(summary())))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"{", b"[]", b"null", b'{"kind": "gpu-doctor baseline"}', b"\xff\xfe", b"[" * 100_000,
+        b'{"kind": "gpu-doctor baseline", "version": 1, "steps": 3}',
+    ],
+)  # fmt: skip
+def test_what_is_no_baseline_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "b.json"
+    path.write_bytes(content)
+    with pytest.raises(TraceError) as caught:
+        baseline_file.read(str(path))
+    assert caught.value.code == "bad_baseline" and caught.value.path == str(path)
+
+
+def test_newer_formats_and_missing_files_are_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "b.json"
+    path.write_text(json.dumps({**baseline_file.to_dict(summary()), "version": 99}), encoding="utf-8")
+    with pytest.raises(TraceError) as caught:
+        baseline_file.read(str(path))
+    assert caught.value.code == "newer_baseline"
+    with pytest.raises(TraceError) as caught:
+        baseline_file.read(str(tmp_path / "none.json"))
+    assert caught.value.code == "unreadable_file"
+
+
+WRONG = st.sampled_from([None, True, -1, 1e400, "x", [], {}, [[]], [None], {"compute": 3}, 10**400, "NaN"])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@given(st.data(), WRONG)
+def test_no_wrong_value_gets_through_as_a_crash(tmp_path: Path, data: st.DataObject, wrong: Any) -> None:
+    content: Any = baseline_file.to_dict(summary())
+    node = content
+    for _ in range(data.draw(st.integers(1, 3))):
+        keys = list(node) if isinstance(node, dict) else list(range(len(node)))
+        key = data.draw(st.sampled_from(keys))
+        if isinstance(node[key], (dict, list)) and node[key]:
+            parent, node = node, node[key]
+            continue
+        node[key] = wrong
+        break
+    else:
+        parent[key] = wrong
+    path = tmp_path / "b.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    try:
+        baseline_file.read(str(path))
+    except TraceError as error:
+        assert error.code in ("bad_baseline", "newer_baseline")

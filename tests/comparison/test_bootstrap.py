@@ -1,0 +1,89 @@
+"""Intervals hold what they promise: their coverage over many simulated pairs of runs, and exactness at the edges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tb_gpu_doctor.comparison.bootstrap import (
+    _t_quantile,
+    block_length,
+    difference,
+    relative_difference,
+    resample,
+)
+
+Float64 = NDArray[np.float64]
+
+
+def independent(random: np.random.Generator, steps: int) -> Float64:
+    return 100 + 5 * random.standard_normal(steps)
+
+
+def skewed(random: np.random.Generator, steps: int) -> Float64:
+    return 90 + random.exponential(10, steps)
+
+
+def correlated(random: np.random.Generator, steps: int) -> Float64:
+    noise, level = random.standard_normal(steps), 0.0
+    values = np.empty(steps)
+    for index in range(steps):
+        level = 0.6 * level + noise[index]
+        values[index] = 100 + 4 * level
+    return values
+
+
+@pytest.mark.parametrize(
+    ("draw", "steps", "least"),
+    [(independent, 8, 0.93), (independent, 40, 0.93), (skewed, 10, 0.90), (skewed, 60, 0.92), (correlated, 80, 0.88)],
+)
+def test_two_like_runs_differ_surely_in_few_pairs_only(
+    draw: Callable[[np.random.Generator, int], Float64], steps: int, least: float
+) -> None:
+    random, pairs, held = np.random.default_rng(7), 400, 0
+    for _ in range(pairs):
+        before, after = (draw(random, steps)[:, None] for _ in range(2))
+        held += not relative_difference(resample(before, 1, 600), resample(after, 2, 600), 0).excludes_zero
+    assert held / pairs >= least
+
+
+def test_a_change_beyond_the_noise_is_seen_and_its_interval_holds_it() -> None:
+    random = np.random.default_rng(3)
+    before, after = (scale * independent(random, 30)[:, None] for scale in (1.0, 0.8))
+    change = relative_difference(resample(before, 1), resample(after, 2), 0)
+    assert change.excludes_zero and change.low < -0.2 < change.high
+    assert change.value == pytest.approx(after.mean() / before.mean() - 1)
+
+
+def test_columns_share_their_draws_so_parts_sum_to_the_whole() -> None:
+    random = np.random.default_rng(5)
+    parts = random.uniform(1, 9, (17, 3))
+    drawn = resample(np.column_stack((parts.sum(axis=1), parts)), 1, 200)
+    np.testing.assert_allclose(drawn.means[:, 0], drawn.means[:, 1:].sum(axis=1))
+
+
+def test_steps_that_never_vary_leave_no_doubt() -> None:
+    before, after = np.full((6, 1), 10.0), np.full((6, 1), 12.0)
+    change = difference(resample(before, 1, 50), resample(after, 2, 50), 0)
+    assert (change.value, change.low, change.high) == (2.0, 2.0, 2.0)
+
+
+def test_resampling_is_the_same_every_time() -> None:
+    values = np.arange(20.0)[:, None]
+    assert np.array_equal(resample(values, 1, 40).means, resample(values, 1, 40).means)
+
+
+def test_blocks_grow_with_correlation_only() -> None:
+    random = np.random.default_rng(1)
+    assert block_length(independent(random, 200)) <= 2
+    assert 3 <= block_length(correlated(random, 200)) <= 66
+    assert block_length(np.full(100, 3.0)) == 1
+
+
+@pytest.mark.parametrize(("freedom", "quantile"), [(4, 2.7764), (7, 2.3646), (9, 2.2622), (29, 2.0452), (1000, 1.9623)])
+def test_t_quantiles_agree_with_the_tables(freedom: int, quantile: float) -> None:
+    assert math.isclose(_t_quantile(1.959964, freedom), quantile, rel_tol=3e-3)

@@ -1,0 +1,153 @@
+"""What is said of two runs: outcome, reasons, obstacles; and that every difference adds up."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tb_gpu_doctor.comparison.compare import Batches, compare
+from tb_gpu_doctor.comparison.results import Comparison
+from tb_gpu_doctor.comparison.summary import FindingSum, KernelSum, RunSummary, fold_kernels, fold_steps
+from tests.comparison.summaries import MS, summary
+
+
+def noisy(mean: float, steps: int = 20, noise: float = 0.01, seed: int = 0) -> list[float]:
+    return [float(v) for v in mean * (1 + noise * np.random.default_rng(seed).standard_normal(steps))]
+
+
+def obstacles(comparison: Comparison) -> list[str]:
+    return [phrase.key.rpartition(".")[2] for phrase in comparison.obstacles]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "outcome", "reason"),
+    [
+        (noisy(100), noisy(80, seed=1), "faster", "sure"),
+        (noisy(100), noisy(120, seed=1), "slower", "sure"),
+        (noisy(100), noisy(100.5, seed=1), "same", "same"),
+        (noisy(100, noise=0.3), noisy(108, noise=0.3, seed=1), "inconclusive", "noise"),
+        (noisy(100, noise=0.02), noisy(104.6, noise=0.02, seed=5), "inconclusive", "small"),
+        (noisy(100, 3), noisy(50, 3), "inconclusive", "few_steps"),
+        (noisy(100, 1), noisy(50, 1), "inconclusive", "few_steps"),
+        (noisy(100), [], "inconclusive", "no_steps"),
+    ],
+)  # fmt: skip
+def test_the_outcome_needs_size_and_certainty(
+    before: list[float], after: list[float], outcome: str, reason: str
+) -> None:
+    comparison = compare(summary(before), summary(after))
+    assert comparison.outcome == outcome
+    assert [phrase.key.rpartition(".")[2] for phrase in comparison.reasons] == [reason]
+
+
+def test_turning_the_runs_around_turns_the_outcome_around() -> None:
+    before, after = summary(noisy(100)), summary(noisy(80, seed=1))
+    assert (compare(before, after).outcome, compare(after, before).outcome) == ("faster", "slower")
+
+
+def test_other_gpus_and_other_batches_are_said_loudly() -> None:
+    run, fast = summary(noisy(100)), noisy(60, seed=1)
+    other = compare(run, summary(fast, models=("GPU Y", "GPU Y")))
+    assert other.outcome == "not_comparable" and "models" in obstacles(other)
+    fewer = compare(run, summary(fast, models=("GPU X",)))
+    assert fewer.outcome == "not_comparable" and "gpu_count" in obstacles(fewer)
+    blind = compare(run, summary([], models=(), verdict="cannot_tell"))
+    assert blind.outcome == "not_comparable" and obstacles(blind) == ["no_gpu_work"]
+    wider = (
+        KernelSum("gemm", (128, 1, 1), (128, 1, 1), 10, 60 * MS),
+        KernelSum("relu", (64, 1, 1), (256, 1, 1), 20, 10 * MS),
+    )
+    grown = compare(run, summary(noisy(160), kernels=wider))
+    assert grown.outcome == "not_comparable" and obstacles(grown)[0] == "grids"
+
+
+def test_known_batches_make_times_per_sample() -> None:
+    # twice the batch in 1.6 times the time is faster
+    comparison = compare(summary(noisy(100), batch=64), summary(noisy(160, seed=1), batch=128))
+    assert (comparison.unit, comparison.outcome) == ("sample", "faster")
+    assert comparison.change is not None and comparison.change.value == pytest.approx(-0.2, abs=0.02)
+    assert comparison.time_before == pytest.approx(100 * MS / 64, rel=0.01)
+    stated = compare(summary(noisy(100)), summary(noisy(160, seed=1)), Batches(64, 128))
+    assert (stated.unit, stated.outcome) == ("sample", "faster")
+    fewer = compare(summary(noisy(100), batch=64), summary(noisy(150, seed=1), batch=64, models=("GPU X",)))
+    assert (fewer.unit, fewer.outcome, obstacles(fewer)) == ("sample", "slower", ["gpu_count_normalised"])
+
+
+def test_what_the_profiler_spoils_is_named() -> None:
+    comparison = compare(summary(), summary(label="after", doubts=("serialized_kernels",)))
+    assert "serialized_kernels" in obstacles(comparison)
+    assert "batch_unknown" not in obstacles(compare(summary(batch=8), summary(batch=8)))
+    strange = (KernelSum("other", (1, 1, 1), (32, 1, 1), 1, MS),)
+    assert "few_common" in obstacles(compare(summary(), summary(kernels=strange)))
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> RunSummary:
+    steps = draw(st.lists(st.floats(1, 1000), min_size=0, max_size=8))
+    names = draw(st.lists(st.sampled_from("abcdef"), unique=True, max_size=5))
+    kernels = tuple(
+        KernelSum(name, (draw(st.integers(1, 9)), 1, 1), (32, 1, 1), draw(st.integers(1, 50)), draw(st.floats(1, 1e10)))
+        for name in names
+    )
+    return summary(steps, kernels=kernels, batch=draw(st.sampled_from([None, 8, 16])))
+
+
+@given(runs(), runs())
+def test_every_difference_adds_up(before: RunSummary, after: RunSummary) -> None:
+    comparison = compare(before, after)
+    moved = sum(kernel.difference for kernel in comparison.kernels)
+    if (before.step_source == "none") == (after.step_source == "none"):
+        total = comparison.kernel_time_after - comparison.kernel_time_before
+        assert moved == pytest.approx(total, rel=1e-9, abs=1e-3)
+    if comparison.time_before is not None and comparison.time_after is not None:
+        parts = sum(part.after - part.before for part in comparison.parts)
+        assert parts == pytest.approx(comparison.time_after - comparison.time_before, rel=1e-6, abs=1.0)
+        for part in comparison.parts:
+            if part.difference is not None:
+                assert part.difference.low <= part.difference.value <= part.difference.high
+
+
+def finding(kind: str, severity: str = "warning", saving_ms: float | None = 10.0) -> FindingSum:
+    saving = None if saving_ms is None else saving_ms * MS
+    return FindingSum(kind, None, severity, 0.1, saving)
+
+
+def test_findings_are_solved_new_better_worse_or_the_same() -> None:
+    before = summary(
+        findings=(
+            finding("input_bound"),
+            finding("launch_bound"),
+            finding("imbalance", "critical"),
+            finding("sync_stall"),
+        )
+    )
+    after = summary(
+        findings=(
+            finding("launch_bound", saving_ms=10.5), finding("imbalance", saving_ms=9),
+            finding("sync_stall", saving_ms=30), finding("transfer_bound"),
+        )
+    )  # fmt: skip
+    changes = {entry.kind: entry.change for entry in compare(before, after).findings}
+    assert changes == {
+        "input_bound": "solved", "transfer_bound": "new", "sync_stall": "worse",
+        "imbalance": "better", "launch_bound": "unchanged",
+    }  # fmt: skip
+    blind = summary([], verdict="cannot_tell", models=())
+    assert {entry.change for entry in compare(before, blind).findings} == {"cannot_tell"}
+
+
+def test_long_runs_are_folded_without_moving_the_mean() -> None:
+    random = np.random.default_rng(0)
+    parts = random.uniform(1, 2, (4096, 3))
+    wall, folded = fold_steps(parts.sum(axis=1), parts, 512)
+    assert len(wall) == 512 and wall.mean() == pytest.approx(parts.sum(axis=1).mean())
+    np.testing.assert_allclose(folded.sum(axis=1), wall)
+    rows = [KernelSum(f"k{i}", None, None, 1, float(i)) for i in range(1000)]
+    few = fold_kernels(rows, 10)
+    assert len(few) == 10 and few[0].name == "k999" and few[-1].name == ""
+    assert sum(row.total_ps for row in few) == sum(row.total_ps for row in rows)
+    assert dataclasses.replace(few[0]) == few[0]
