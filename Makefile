@@ -49,8 +49,8 @@ frontend-test: $(NPM_STAMP) ## lint, types and tests of the tab; is the committe
 	cd frontend && npm run --silent test
 	cd frontend && npm run --silent check-bundle
 
-fuzz: ## feed the decoder damaged files for FUZZ_SECONDS, under sanitizers
-	bash fuzz/run.sh $(FUZZ_SECONDS)
+fuzz: $(STAMPS)/package ## feed the readers damaged files for FUZZ_SECONDS, the compiled one under sanitizers
+	FUZZ_PYTHON="$(abspath $(BIN)/python)" bash fuzz/run.sh $(FUZZ_SECONDS)
 
 pytest: $(STAMPS)/test $(NPM_STAMP) chromium ## the Python and browser tests (PYTEST_ARGS="-k word")
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# Feeds the compiled plane decoder damaged input for SECONDS (default 30), under ASAN and UBSAN.
+# Feeds damaged input to the readers for SECONDS (default 30): a third of the time to those of trace JSON,
+# the rest to the compiled plane decoder, under ASAN and UBSAN.
 #
 #   fuzz/run.sh [SECONDS]
 #
+# FUZZ_PYTHON is an interpreter that has the package; without one the readers of JSON are left out.
 # With clang: libFuzzer, which looks for new paths. Without it, or without its runtime: the driver, built
 # by gcc, which replays the corpus and tries seeded mutations of it. FUZZ_ENGINE=libfuzzer or =driver chooses.
-# An input that fails stays in fuzz/ (crash-*); replay it with FUZZ_INPUT=fuzz/crash-... fuzz/run.sh
+# An input that fails stays in fuzz/ (crash-*); replay it with FUZZ_INPUT=fuzz/crash-... fuzz/run.sh, and one
+# of JSON (crash-*.json) with python -m fuzz.fuzz_json --input fuzz/crash-...
 set -euo pipefail
 
 seconds=${1:-30}
@@ -55,6 +58,14 @@ if [ -n "${FUZZ_INPUT:-}" ]; then
     build_driver
     "$work/driver" 0 1 "$FUZZ_INPUT"
     exit
+fi
+
+python=${FUZZ_PYTHON:-$here/../.venv/bin/python}
+if [ -x "$python" ]; then
+    (cd "$here/.." && "$python" -m fuzz.fuzz_json "$((seconds / 3))" --seed "${FUZZ_SEED:-1}")
+    seconds=$((seconds - seconds / 3))
+else
+    echo "fuzz: no $python: the readers of trace JSON are left out" >&2
 fi
 
 engine=${FUZZ_ENGINE:-any}
