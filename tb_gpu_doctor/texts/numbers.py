@@ -150,7 +150,10 @@ def _ranges(ids: Sequence[int]) -> list[str]:
 class LocaleFormatter(string.Formatter):
     """Fills ``{name:kind}`` placeholders; only plain names, no attributes or indices."""
 
-    KINDS = frozenset("raw int n1 n2 percent signed_percent time size list gpus Gpus plural path long".split()) | {""}
+    KINDS = frozenset((
+        "", "raw", "int", "n1", "n2", "percent", "signed_percent", "time", "size", "list", "gpus", "Gpus", "plural",
+        "path", "long",
+    ))  # fmt: skip
 
     def __init__(self, lang: str) -> None:
         self.lang = lang
