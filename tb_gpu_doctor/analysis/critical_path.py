@@ -8,6 +8,9 @@ bound, and smaller than the sum of what was removed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
+
 import numpy as np
 
 from tb_gpu_doctor.analysis.results import Gaps, Lateness, StepCosts, Steps
@@ -55,6 +58,29 @@ def gain_per_step(costs: StepCosts, removed: Int64) -> Int64:
     own = costs.wall - costs.wait
     left = own - np.clip(removed, 0, own)
     return np.asarray(own.max(axis=1) - left.max(axis=1), dtype=np.int64)
+
+
+def joint_gain(costs: Sequence[StepCosts], numbers: Sequence[Int64], removed: Sequence[Int64]) -> float | None:
+    """Mean of `gain_per_step` over the GPUs of several files that end their steps together.
+
+    Args:
+        costs: of each file's complete steps, their waits for GPUs of all files.
+        numbers: of those steps, by which they are the same in all files; a number stands once in a file.
+        removed: as in `gain_per_step`, for each file.
+
+    Returns:
+        None when the files have no step in common.
+    """
+    common = reduce(np.intersect1d, numbers)
+    if not len(common):
+        return None
+    before, after = np.zeros(len(common), np.int64), np.zeros(len(common), np.int64)
+    for cost, number, gone in zip(costs, numbers, removed, strict=True):
+        rows = np.argsort(number, kind="stable")[np.searchsorted(np.sort(number), common)]
+        own = (cost.wall - cost.wait)[rows]
+        left = own - np.clip(gone[rows], 0, own)
+        before, after = np.maximum(before, own.max(axis=1, initial=0)), np.maximum(after, left.max(axis=1, initial=0))
+    return float(np.mean(before - after))
 
 
 def gain_of_causes(costs: StepCosts, *causes: Cause) -> Int64:

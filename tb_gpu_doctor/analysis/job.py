@@ -8,7 +8,7 @@ smaller error is used.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -244,6 +244,26 @@ def _all_meetings(
         if alone is not None:
             result |= {(which, device): met for (_, device), met in _meetings(alone).items()}
     return result
+
+
+def waits_per_step(analysis: TraceAnalysis, meetings: Mapping[int, Meetings]) -> Int64:
+    """Time of each complete step of a file that its GPUs waited inside collectives for any GPU of the job.
+
+    Args:
+        analysis: of the file.
+        meetings: of its GPUs, by device index.
+
+    Returns:
+        shape (complete steps, devices), at most the length of the step.
+    """
+    steps = analysis.steps
+    wait = np.zeros((len(steps.number) + 1, steps.start.shape[1]), np.int64)  # the last row: outside steps
+    for device, met in meetings.items():
+        if device < wait.shape[1]:
+            np.add.at(wait[:, device], steps.event_step[met.row], met.wait)
+    complete = np.flatnonzero(steps.complete)
+    wall = np.where(steps.end[complete] >= 0, steps.end[complete] - steps.start[complete], 0)
+    return np.asarray(np.minimum(wait[complete], wall), dtype=np.int64)
 
 
 def _meetings(lateness: JobLateness) -> dict[tuple[int, int], Meetings]:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tb_gpu_doctor.analysis.critical_path import gain_per_step
 from tb_gpu_doctor.analysis.launch_results import Contention
 from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
 from tb_gpu_doctor.diagnosis.idle import share_to_name
 from tb_gpu_doctor.diagnosis.model import GpuRef
+from tb_gpu_doctor.diagnosis.step_gains import gain
+from tb_gpu_doctor.traces.columns import Int64
 
 
 @dataclass(frozen=True)
@@ -49,16 +50,16 @@ def contention_loss(context: Context) -> ContentionLoss | None:
     found = [item for item, share in zip(found, shares, strict=True) if share >= border]
     per_step = [float(np.mean(measured.step_part)) for _, measured in found if len(measured.step_part)]
     profiles = {account.profile.label: account.profile for account, _ in found}
-    gains = [gain for profile in profiles.values() if (gain := _gain(profile, found)) is not None]
     return ContentionLoss(
         found=tuple(found),
         share=float(np.mean([measured.lost / account.accounting.wall for account, measured in found])),
         per_step=float(np.mean(per_step)) if per_step else None,
-        saving=max(gains) if gains else None,
+        saving=gain(context, profiles.values(), lambda profile: _removed(profile, found)),
     )
 
 
-def _gain(profile: HostProfile, found: list[tuple[GpuAccount, Contention]]) -> float | None:
+def _removed(profile: HostProfile, found: list[tuple[GpuAccount, Contention]]) -> Int64 | None:
+    """The loss of all GPUs of one host in each complete step, shape (steps, devices)."""
     costs = profile.analysis.step_costs
     if costs is None or not len(costs.wall):
         return None
@@ -66,4 +67,4 @@ def _gain(profile: HostProfile, found: list[tuple[GpuAccount, Contention]]) -> f
     for account, measured in found:
         if account.profile.label == profile.label:
             removed[:, measured.device] = measured.step_part
-    return float(np.mean(gain_per_step(costs, removed)))
+    return removed

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tb_gpu_doctor.analysis.critical_path import gain_per_step
 from tb_gpu_doctor.analysis.gap_parts import gap_rows, sum_by_step
 from tb_gpu_doctor.analysis.transfer_results import Bounces, Transfers
 from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
 from tb_gpu_doctor.diagnosis.idle import share_to_name
 from tb_gpu_doctor.diagnosis.model import GpuRef
+from tb_gpu_doctor.diagnosis.step_gains import gain
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.traces.columns import Int64
 
@@ -129,19 +129,18 @@ def _loss(context: Context, costs: Mapping[GpuRef, _Cost], threshold: float) -> 
     waited = float(np.mean([cost.waited / account.accounting.wall for account, cost in found]))
     per_step = [float(np.mean(cost.by_step)) for _, cost in found if len(cost.by_step)]
     profiles = {account.profile.label: account.profile for account, _ in found}
-    gains = [gain for p in profiles.values() if (gain := _gain(p, costs)) is not None]
     return CopyLoss(
         accounts=tuple(account for account, _ in found),
         share=exposed + waited,
         exposed=exposed,
         waited=waited,
         per_step=float(np.mean(per_step)) if per_step else None,
-        saving=max(gains) if gains else None,
+        saving=gain(context, profiles.values(), lambda profile: _removed(profile, costs)),
     )
 
 
-def _gain(profile: HostProfile, costs: Mapping[GpuRef, _Cost]) -> float | None:
-    """Mean gain per complete step of one host if the cost of all its GPUs were gone."""
+def _removed(profile: HostProfile, costs: Mapping[GpuRef, _Cost]) -> Int64 | None:
+    """The cost of all GPUs of one host in each complete step, shape (steps, devices)."""
     known = profile.analysis.step_costs
     if known is None or not len(known.wall):
         return None
@@ -150,7 +149,7 @@ def _gain(profile: HostProfile, costs: Mapping[GpuRef, _Cost]) -> float | None:
         cost = costs.get(profile.ref(device))
         if cost is not None:
             removed[:, device] = cost.by_step
-    return float(np.mean(gain_per_step(known, removed)))
+    return removed
 
 
 def bounces_of(accounts: Iterable[GpuAccount]) -> list[tuple[GpuAccount, Bounces, Int64]]:

@@ -23,6 +23,7 @@ from tb_gpu_doctor.diagnosis.model import (
     Verdict,
 )
 from tb_gpu_doctor.diagnosis.rules import RULES
+from tb_gpu_doctor.diagnosis.step_gains import together
 from tb_gpu_doctor.diagnosis.telemetry_marks import explain_slow_gpus, mark_inflated
 from tb_gpu_doctor.diagnosis.telemetry_report import report_telemetry
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
@@ -62,6 +63,7 @@ def diagnose_context(
     context: Context, *, run: str = "", session: str = "", failures: Sequence[TraceError] = ()
 ) -> Diagnosis:
     """As `diagnose_profiles`, for who wants to know afterwards what the rules have read, the job above all."""
+    context = together(context)
     profiles = context.profiles
     findings = finish_findings(context, [finding for rule in RULES for finding in rule(context)])
     reasons = _doubts(context, findings)

@@ -11,6 +11,7 @@ import numpy as np
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
 from tb_gpu_doctor.diagnosis.model import Evidence, Phrase
+from tb_gpu_doctor.diagnosis.step_gains import gain_of_causes
 
 
 class StepLoss(Protocol):
@@ -73,13 +74,11 @@ def idle_loss(context: Context, cause: Cause, threshold: float, min_gaps: int = 
     shares = [share for _, share, _ in found]
     charges = [charged for _, _, charged in found]
     steps = [lost for a in accounts if (lost := _per_step(a, cause)) is not None]
-    # Hosts that train together wait for the slowest one: the largest gain is the bound for all.
-    gains = [gain for profile in profiles_of(accounts) if (gain := profile.step_gain(cause)) is not None]
     return IdleLoss(
         accounts=tuple(accounts),
         share=float(np.mean(shares)),
         per_step=float(np.mean(steps)) if steps else None,
-        saving=max(gains) if gains else None,
+        saving=gain_of_causes(context.unclaimed, profiles_of(accounts), cause),
         gaps=float(np.mean([len(charged) for charged in charges])),
         typical_gap=float(np.median(np.concatenate(charges))),
         longest_gap=max(int(charged.max()) for charged in charges),

@@ -18,6 +18,7 @@ from tb_gpu_doctor.diagnosis.arrivals import find_arrivals
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding, GpuRef, Phrase
 from tb_gpu_doctor.diagnosis.outliers import find_outliers
+from tb_gpu_doctor.diagnosis.step_gains import gain_of_causes
 
 # What the findings about a waiting GPU count.
 CAUSE_OF: dict[str, Cause] = {
@@ -162,8 +163,8 @@ def _joined(context: Context, merge: Merge, root: Finding, absorbed: Finding) ->
     saving = root.saving_ps_per_step
     if merge.counts:
         causes = (CAUSE_OF[root.kind], CAUSE_OF[absorbed.kind])
-        gains = [gain for profile in context.profiles if (gain := profile.step_gain(*causes)) is not None]
-        saving = max([*gains, saving or 0.0]) if gains else saving
+        gain = gain_of_causes(context, context.profiles, *causes)
+        saving = max(gain, saving or 0.0) if gain is not None else saving
     if merge.adds == "sentence":
         said = absorbed.explanation[0]
         sentence = Phrase(f"findings.{absorbed.kind}.merged", {**said.params, **absorbed.title.params})

@@ -18,6 +18,8 @@ from tb_gpu_doctor.diagnosis.outliers import Outliers, find_outliers
 KIND = "step_outliers"
 # Of so many steps the numbers are named.
 _MAX_NUMBERS = 6
+# A host is to blame from this part of the largest growth on.
+_TO_BLAME = 0.5
 _ADVICE: dict[str, tuple[str, ...]] = {
     "compute": ("check_clocks", "same_work@"),
     "communication": ("check_network", "check_clocks"),
@@ -31,11 +33,12 @@ def check(context: Context) -> Iterator[Finding]:
     """One finding over all hosts."""
     limits = context.thresholds
     found = [item for profile in context.profiles if (item := find_outliers(profile, limits)) is not None]
-    # Hosts that train together are slow together: the one that lost most speaks for all.
     found = [item for item in found if _share(item) >= limits.outliers_warning]
     if not found:
         return
-    worst = max(found, key=_share)
+    # Hosts that train together are slow together: those whose own work grew speak for all.
+    worst = max(found, key=_grown)
+    found = [item for item in found if _grown(item) >= _TO_BLAME * _grown(worst)]
     share = _share(worst)
     gpus = tuple(sorted(item.profile.ref(device) for item in found for device in item.devices))
     slow = worst.durations[worst.rows]
@@ -76,6 +79,11 @@ def check(context: Context) -> Iterator[Finding]:
 def _share(item: Outliers) -> float:
     """What the outlying steps took longer, of the time of all complete steps."""
     return float(item.excess.sum() / item.durations.sum())
+
+
+def _grown(item: Outliers) -> float:
+    """By how much the host's own part of these steps grew."""
+    return float(item.parts.sum())
 
 
 def _busiest(item: Outliers) -> tuple[str, ...]:
