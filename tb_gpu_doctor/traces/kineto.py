@@ -1,4 +1,10 @@
-"""From PyTorch's (Kineto's) trace events to a `Trace`: one process, hence one clock."""
+"""From PyTorch's (Kineto's) trace events to a `Trace`: one process, hence one clock.
+
+Launches are joined by ``correlation`` alone. The arrows between a call and its kernel (``ac2g``; earlier
+``async_cpu_to_gpu`` and ``async``) carry the same number as their id, in recordings since 2021 without exception,
+and a device event whose call was not recorded has no arrow that begins at one: they would add nothing. ``fwdbwd``
+joins operators of the forward and the backward pass; what launched a kernel is on the backward's own thread.
+"""
 
 from __future__ import annotations
 

@@ -212,6 +212,11 @@ def call_facts(event: Event) -> CallFacts:
     usual = parse_args(_USUAL_CALL_DECODER, event.args)
     if usual is not None:
         return CallFacts(usual.correlation, -1, None)
+    return _odd_call_facts(event)
+
+
+def _odd_call_facts(event: Event) -> CallFacts:
+    """As `call_facts`, whatever the types are; of calls that say more too."""
     args = parse_args(_CALL_DECODER, event.args) or _NO_CALL_ARGS
     return CallFacts(whole(args.correlation), whole(args.size), _details(None, args.shared, args.grid, args.block))
 

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from tb_gpu_doctor.analysis.kernel_details import parse_kernel_details
 from tb_gpu_doctor.analysis.launches import launch_of
+from tb_gpu_doctor.traces import kineto_events
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace
-from tb_gpu_doctor.traces.json_document import parse_document
+from tb_gpu_doctor.traces.json_document import Event, parse_document
 from tb_gpu_doctor.traces.kineto import kineto_trace
 from tb_gpu_doctor.traces.trace_json import read_trace_json
 from tests.conftest import SHARED_TRACES
@@ -460,3 +461,52 @@ def test_the_process_is_named_by_the_file(tmp_path: Path) -> None:
     files = ["node.1_17.1700000000000.pt.trace.json", "rank3.pt.trace.json.gz", "my.json"]
     paths = [write(tmp_path / name, document(kernel("k", 0, 1))) for name in files]
     assert list(hosts(paths)) == ["node.1_17", "rank3", "my"]
+
+
+# -- the quick way and the patient one -------------------------------------------------------------
+
+_NUMBERS = st.one_of(
+    st.integers(-2, 300), st.sampled_from([2**62 - 1, 2**62, 2**63, 10**25, 0.5, 128.0, True, None, "7"])
+)
+_SIZES = st.one_of(st.lists(_NUMBERS, min_size=2, max_size=4), st.just([8, 1, 1]), _NUMBERS)
+_ARGS = st.fixed_dictionaries(
+    {},
+    optional={
+        "device": st.one_of(st.integers(-1, 1100), _NUMBERS), "stream": st.one_of(_NUMBERS, st.just("stream 7")),
+        "correlation": _NUMBERS, "bytes": _NUMBERS, "size": _NUMBERS, "grid": _SIZES, "block": _SIZES,
+        "registers per thread": _NUMBERS, "shared memory": _NUMBERS, "graph id": _NUMBERS,
+        "est. achieved occupancy %": _NUMBERS, "blocks per SM": _NUMBERS, "warps per SM": _NUMBERS,
+        "Collective name": st.sampled_from(["allreduce", "", None, 5]), "Group size": _NUMBERS, "dtype": _NUMBERS,
+        "External id": _NUMBERS, "unknown": st.one_of(_NUMBERS, _SIZES),
+    },
+)  # fmt: skip
+
+
+@given(args=st.one_of(_ARGS, st.none(), st.lists(_NUMBERS, max_size=2)), pid=_NUMBERS, tid=_NUMBERS)
+def test_arguments_of_usual_types_are_read_as_all_others_are(args: Any, pid: Any, tid: Any) -> None:
+    made = {"ph": "X", "cat": "kernel", "name": "k", "pid": pid, "tid": tid, "ts": 1, "dur": 1, "args": args}
+    (found,) = parse_document(json.dumps({"traceEvents": [made]}).encode()).events or [Event(ph="X")]
+    assert kineto_events.device_facts(found) == kineto_events._odd_device_facts(found)
+    assert kineto_events.call_facts(found) == kineto_events._odd_call_facts(found)
+
+
+@pytest.mark.parametrize(
+    "folder",
+    ["kineto_resnet50_loader0_v100", "kineto_dlrm_8xv100", "kineto_megatron_tp8_a100", "kineto_eager_b200",
+     "kineto_minitoy_mi250"],
+)  # fmt: skip
+def test_arrows_say_no_more_than_correlations(folder: str) -> None:
+    """Why they are not read: their id is the correlation, and none begins where no call has it."""
+    events = json.loads(gzip.decompress(recorded(folder)[-1].read_bytes()), strict=False)["traceEvents"]
+    arrows = [e for e in events if e["ph"] in "sf" and e["cat"] in ("ac2g", "async_cpu_to_gpu", "async")]
+    work, calls = {}, set()
+    for e in events:
+        category = (e.get("cat") or "").lower()
+        if e["ph"] == "X" and category in ("cuda_runtime", "cuda_driver", "runtime"):
+            calls.add(e["args"]["correlation"])
+        elif e["ph"] == "X" and category in ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"):
+            work[e["pid"], e["tid"], e["ts"]] = e["args"]["correlation"]
+    ends = [(work[key], e["id"]) for e in arrows if (key := (e["pid"], e["tid"], e["ts"])) in work]
+    assert len(ends) > 10 and all(correlation == ident for correlation, ident in ends)
+    starts = {e["id"] for e in arrows if e["ph"] == "s" and (e["pid"], e["tid"], e["ts"]) not in work}
+    assert not (starts & set(work.values())) - calls
