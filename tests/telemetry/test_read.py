@@ -1,0 +1,327 @@
+"""Recordings read back: whole ones exactly, others as far as they go, and each problem told by its file."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
+
+from tb_gpu_doctor import recording_format as form
+from tb_gpu_doctor.monitor.event_file import EventFile
+from tb_gpu_doctor.monitor.origin import Origin
+from tb_gpu_doctor.telemetry import decode, find, read
+from tb_gpu_doctor.telemetry.read import TelemetryReader, has_recording, read_telemetry
+from tests.telemetry.recorded import SECOND, START_NS, Recorded
+
+VALUES = st.one_of(st.just(float("nan")), st.floats(-1e15, 1e15))
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(ticks=st.lists(st.tuples(st.integers(-1, 99), VALUES, VALUES, st.booleans()), max_size=12))
+def test_what_was_written_is_read(ticks: list[tuple[int, float, float, bool]], tmp_path_factory: Any) -> None:
+    logdir = tmp_path_factory.mktemp("logs")
+    recorded = Recorded(logdir)
+    for step, one, other, written in ticks:
+        recorded.sample(step, power_watts=(one, other), energy_joules=(other, one))
+        if written:
+            recorded.write()
+    recorded.write(last=True)
+    telemetry = read_telemetry(logdir)
+    assert telemetry.problems == ()
+    recording = telemetry.recordings[0]
+    assert (recording.host, recording.process_id, recording.run) == ("node1", 42, "gpu_doctor/node1/process")
+    for number, gpu in enumerate(recording.gpus):
+        assert gpu.facts.nvml_index == number and gpu.facts.limits == {"sm_clock_max_mhz": 1980.0}
+        assert gpu.run == f"gpu_doctor/node1/gpu{number}"
+        assert gpu.wall_ns.tolist() == [START_NS + tick * SECOND for tick in range(len(ticks))]
+        assert gpu.step.tolist() == [tick[0] for tick in ticks]
+        for metric, column in (("power_watts", 1 + number), ("energy_joules", 2 - number)):
+            wanted = np.array([tick[column] for tick in ticks], np.float64)
+            if np.isnan(wanted).all():
+                assert metric not in gpu.values
+            else:
+                assert np.array_equal(gpu.values[metric], wanted, equal_nan=True)
+
+
+def test_steps_spans_facts_notes_and_sweeps(tmp_path: Path) -> None:
+    recorded = Recorded(tmp_path, gpus=0)
+    rows = [
+        (number, START_NS + number, 700 + number, 64 if number % 2 else -1, number % 3 == 0) for number in range(50)
+    ]
+    recorded.writer.steps.extend((a, b, c, d, int(e)) for a, b, c, d, e in rows)
+    recorded.writer.spans.append(("checkpoint", 5, 9, 3, "saved ü"))
+    recorded.writer.facts.append(("environment", {"memory_growth": True, "nested": {"a": [1, None]}}))
+    recorded.writer.facts.append(("driver", {"driver_version": "550"}))
+    recorded.writer.facts.append(("driver", {"driver_version": "560"}))
+    point = {"batch_size": 8, "samples_per_s": 10.5, "step_seconds": 0.76, "peak_bytes": 123, "problem": None}
+    oom = {"batch_size": 16, "samples_per_s": None, "step_seconds": None, "peak_bytes": None, "problem": "OOM"}
+    for wall_ns in (2, 1):
+        sweep = {"wall_ns": wall_ns, "points": [point, oom], "fixed_seconds": 0.1, "per_sample_seconds": 0.08}
+        recorded.writer.facts.append(("batch_sweep", sweep | {"recommended": 8}))
+    note = {"key": "recording.gpu_lost", "params": {"gpu": "gpu7", "reason": "GPU is lost"}, "sentence": "in English"}
+    recorded.writer.notes.extend([note, {"key": None, "params": {}, "sentence": "said\x1b[31m"}, note])
+    recorded.write(last=True)
+
+    telemetry = read_telemetry(tmp_path)
+    assert telemetry.problems == ()
+    recording = telemetry.recordings[0]
+    steps = recording.steps
+    columns = (steps.number, steps.end_ns, steps.duration_ns, steps.samples, steps.profiled)
+    assert list(zip(*(column.tolist() for column in columns), strict=True)) == rows
+    span = recording.spans[0]
+    assert (span.kind, span.start_ns, span.end_ns, span.step, span.note) == ("checkpoint", 5, 9, 3, "saved ü")
+    assert recording.environment == {"memory_growth": True, "nested": {"a": [1, None]}}
+    assert recording.memory_growth is True
+    assert recording.facts == {"driver": {"driver_version": "560"}}
+    assert [sweep.wall_ns for sweep in telemetry.sweeps] == [1, 2]
+    assert telemetry.sweeps[0].points[0].samples_per_s == 10.5
+    assert telemetry.sweeps[0].points[1].problem == "OOM"
+    assert telemetry.sweeps[0].recommended == 8
+    assert recording.notes[0].startswith("gpu7 is recorded no more")
+    assert recording.notes[1] == "said\\x1b[31m"
+    assert len(recording.notes) == 2
+    spanish = read_telemetry(tmp_path, "es").recordings[0]
+    assert spanish.notes[0].startswith("gpu7 ya no se registra")
+
+
+def recorded_file(logdir: Path, ticks: int = 12) -> Path:
+    recorded = Recorded(logdir)
+    for tick in range(ticks):
+        recorded.sample(tick, power_watts=(tick, tick), temperature_celsius=(50, 51))
+        path = recorded.write()
+    recorded.write(last=True)
+    return path
+
+
+@pytest.mark.parametrize("cut", [1, 3, 4, 5, 17, 200])
+def test_the_end_of_a_live_file_is_left_for_the_next_time(cut: int, tmp_path: Path) -> None:
+    path = recorded_file(tmp_path)
+    whole = path.read_bytes()
+    reader = TelemetryReader()
+    path.write_bytes(whole[:-cut])
+    telemetry = reader.read(tmp_path)
+    assert telemetry.problems == ()
+    before = len(telemetry.recordings[0].gpus[0])
+    assert 9 <= before <= 12
+    with path.open("r+b") as file:
+        file.write(whole)
+    assert len(reader.read(tmp_path).recordings[0].gpus[0]) == 12
+
+
+def test_every_cut_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    path = recorded_file(tmp_path, ticks=3)
+    whole = path.read_bytes()
+    lengths = []
+    for size in range(0, len(whole) + 1, 7):
+        path.write_bytes(whole[:size])
+        telemetry = read_telemetry(tmp_path)
+        assert telemetry.problems == ()
+        lengths.append(len(telemetry.recordings[0].gpus[0]) if telemetry.recordings else -1)
+    assert lengths == sorted(lengths)
+    assert {-1, 0, 1, 2} <= set(lengths)
+
+
+def test_growing_files_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = Recorded(tmp_path)
+    reader, offsets = TelemetryReader(), []
+    original = read.read_records
+    monkeypatch.setattr(read, "read_records", lambda path, at, take: offsets.append(at) or original(path, at, take))
+    for tick in range(4):
+        recorded.sample(tick, power_watts=(tick, tick))
+        path = recorded.write()
+        telemetry = reader.read(tmp_path)
+        assert telemetry.recordings[0].gpus[0].values["power_watts"].tolist() == list(range(tick + 1))
+    assert len(offsets) == 4 and offsets == sorted(set(offsets)) and offsets[0] == 0
+    reader.read(tmp_path)
+    assert len(offsets) == 4, "what has not grown is not opened"
+    # Another file in its place, as after a copy.
+    other = tmp_path / "other"
+    other.mkdir()
+    shorter = recorded_file(other, ticks=2)
+    os.replace(shorter, path)
+    assert len(reader.read(tmp_path).recordings[0].gpus[0]) == 2
+    path.unlink()
+    assert not [recording for recording in reader.read(tmp_path).recordings if recording.run == "gpu_doctor/node1"]
+
+
+def test_a_damaged_head_ends_the_file_and_names_it(tmp_path: Path) -> None:
+    path = recorded_file(tmp_path)
+    content = bytearray(path.read_bytes())
+    offset, starts = 0, []
+    while offset < len(content):
+        starts.append(offset)
+        offset += 16 + struct.unpack_from("<Q", content, offset)[0]
+    content[starts[-4]] ^= 0xFF
+    path.write_bytes(content)
+    telemetry = read_telemetry(tmp_path)
+    assert 7 <= len(telemetry.recordings[0].gpus[0]) < 12
+    assert len(telemetry.problems) == 1
+    assert f"gpu_doctor/node1/process/{path.name}" in telemetry.problems[0]
+    assert f"at byte {starts[-4]}" in telemetry.problems[0]
+    assert "está dañado" in read_telemetry(tmp_path, "es").problems[0]
+
+
+def test_a_damaged_block_is_a_hole_and_told(tmp_path: Path) -> None:
+    path = recorded_file(tmp_path)
+    content = path.read_bytes()
+    at = content.rindex(b"GDs1")
+    path.write_bytes(content[: at + 30] + b"\xff\xff\xff" + content[at + 33 :])
+    telemetry = read_telemetry(tmp_path)
+    assert len(telemetry.recordings[0].gpus[0]) == 11
+    assert "1 record of" in telemetry.problems[0] and path.name in telemetry.problems[0]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_damage_raises_or_hangs(data: st.DataObject, tmp_path_factory: Any) -> None:
+    logdir = tmp_path_factory.mktemp("logs")
+    path = recorded_file(logdir, ticks=2)
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(content) - 1))
+        content[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+    path.write_bytes(content)
+    telemetry = read_telemetry(logdir)
+    assert all(path.name in problem for problem in telemetry.problems)
+
+
+def hostile(logdir: Path, records: list[tuple[str, bytes]]) -> Path:
+    folder = logdir / "gpu_doctor" / "x" / "process"
+    folder.mkdir(parents=True)
+    file = EventFile(str(folder), Origin("x", 1, lambda: START_NS), form.FILE_SUFFIX)
+    for number, (tag, content) in enumerate(records):
+        file.record(tag, content, number, 1.0)
+    file.close()
+    return Path(file.path)
+
+
+@pytest.mark.parametrize(
+    ("tag", "content"),
+    [
+        (form.TAG_RECORDING, b"[]"),
+        (form.TAG_RECORDING, b"{" * 100_000),
+        (form.TAG_RECORDING, b'{"gpus": 7, "metrics": [1]}'),
+        (form.TAG_RECORDING, b'{"gpus": [[]]}'),
+        (form.TAG_RECORDING, b'{"gpus": [{"limits": [1]}], "process_id": 1e400}'),
+        (form.TAG_RECORDING, b'{"host": null, "process_id": "\\ud800"}'),
+        (form.TAG_RECORDING, b'{"gpus": [{"run": "../../../etc/passwd", "nvml_index": true, "uuid": {}}]}'),
+        (form.TAG_SPANS, b'[["a", 1, 2, 99999999999999999999999, "x"]]'),
+        (form.TAG_SPANS, b'[["a"]]'),
+        (form.TAG_SPANS, b'{"a": 1}'),
+        (form.TAG_NOTES, b"[1, 2]"),
+        (form.TAG_NOTES, b'[{"key": "recording.gpu_lost", "params": {"lang": 1, "gpu": [1]}, "sentence": 7}]'),
+        (form.TAG_NOTES, b'[{"key": "../../x", "params": 3}]'),
+        (form.TAG_FACTS + "environment", b"3"),
+        (form.TAG_FACTS + "batch_sweep", b'{"points": 3}'),
+        (form.TAG_FACTS + "batch_sweep", b'{"points": [3], "wall_ns": 1}'),
+        (form.TAG_SAMPLES, b"GDs1"),
+        (form.TAG_STEPS, b"\xff" * 50),
+        ("gpu_doctor/of_a_later_version", b"x"),
+    ],
+)
+def test_records_made_to_harm_are_passed_over(tag: str, content: bytes, tmp_path: Path) -> None:
+    head = json.dumps({"host": "x", "process_id": 1, "metrics": ["power_watts"], "gpus": []}).encode()
+    path = hostile(tmp_path, [(form.TAG_RECORDING, head), (tag, content)])
+    telemetry = read_telemetry(tmp_path)
+    assert all(path.name in problem for problem in telemetry.problems)
+    for recording in telemetry.recordings:
+        assert all(gpu.run.startswith("gpu_doctor/x/") for gpu in recording.gpus)
+
+
+def test_a_record_that_claims_to_be_huge_is_not_read(tmp_path: Path) -> None:
+    path = hostile(tmp_path, [])
+    length = struct.pack("<Q", 1 << 40)
+    with path.open("ab") as file:
+        file.write(length + struct.pack("<I", masked_crc32c(length)))
+        file.truncate(file.tell() + (1 << 41))  # a sparse file as long as it says
+    telemetry = read_telemetry(tmp_path)
+    assert telemetry.recordings == ()
+    assert path.name in telemetry.problems[0]
+
+
+def test_what_is_longer_than_can_be_shown_is_cut_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "MAX_VALUES", 50)
+    path = recorded_file(tmp_path, ticks=30)
+    telemetry = read_telemetry(tmp_path)
+    assert 0 < len(telemetry.recordings[0].gpus[0]) < 30
+    assert path.name in telemetry.problems[0]
+
+
+def test_of_too_many_recordings_the_newest_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        path = recorded_file(tmp_path / f"run{number}", ticks=1)
+        os.utime(path, ns=(START_NS + number * SECOND,) * 2)
+    monkeypatch.setattr(read, "MAX_RECORDINGS", 2)
+    telemetry = read_telemetry(tmp_path)
+    assert [recording.run.split("/")[0] for recording in telemetry.recordings] == ["run3", "run4"]
+    assert "5 recordings" in telemetry.problems[0]
+
+
+def test_recordings_are_found_at_any_depth_and_loops_end(tmp_path: Path) -> None:
+    deep = tmp_path / "/".join("abcdefgh")
+    recorded_file(deep, ticks=1)
+    recorded_file(tmp_path, ticks=1)
+    (deep / "back").symlink_to(tmp_path)
+    (tmp_path / "self").symlink_to("self")
+    (tmp_path / "nowhere").symlink_to(tmp_path / "missing")
+    (tmp_path / "link").symlink_to(deep / "gpu_doctor")
+    runs = [recording.run for recording in read_telemetry(tmp_path).recordings]
+    assert runs == ["a/b/c/d/e/f/g/h/gpu_doctor/node1/process", "gpu_doctor/node1/process"]
+    (deep / "back").unlink()
+    # From the inside as well: a run's folder, the recordings' folder, one file.
+    for inside in (deep, deep / "gpu_doctor", deep / "gpu_doctor" / "node1" / "process"):
+        assert len(read_telemetry(inside).recordings) == 1, inside
+    file = next((deep / "gpu_doctor" / "node1" / "process").iterdir())
+    assert len(read_telemetry(file).recordings) == 1
+
+
+def test_has_recording_opens_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not has_recording(tmp_path)
+    assert not has_recording(tmp_path / "missing")
+    assert not has_recording("gs://bucket/logs")
+    (tmp_path / "events.out.tfevents.1.host.1.0").write_bytes(b"")
+    assert not has_recording(tmp_path)
+    recorded_file(tmp_path / "run", ticks=1)
+    monkeypatch.setattr("builtins.open", None)
+    assert has_recording(tmp_path)
+
+
+def test_folders_that_cannot_be_read_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded_file(tmp_path / "run", ticks=1)
+    (tmp_path / "closed").mkdir()
+    original = os.scandir
+
+    def scandir(path: str) -> Any:
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied")
+        return original(path)
+
+    monkeypatch.setattr(find.os, "scandir", scandir)
+    telemetry = read_telemetry(tmp_path)
+    assert len(telemetry.recordings) == 1
+    assert "closed" in telemetry.problems[0] and "Permission denied" in telemetry.problems[0]
+
+
+def test_a_pipe_of_such_a_name_holds_nobody_up(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / f"events.out.tfevents.1.h.1.0{form.FILE_SUFFIX}")
+    assert read_telemetry(tmp_path).recordings == ()
+
+
+def test_time_that_turns_back_is_put_in_order(tmp_path: Path) -> None:
+    recorded = Recorded(tmp_path)
+    for tick in (3, 1, 2, 1):
+        recorded.now_ns = START_NS + tick * SECOND
+        recorded.sample(tick, power_watts=(tick, tick))
+    recorded.write(last=True)
+    gpu = read_telemetry(tmp_path).recordings[0].gpus[0]
+    assert gpu.step.tolist() == [1, 2, 3]
+    assert gpu.values["power_watts"].tolist() == [1, 2, 3]
+    assert (np.diff(gpu.wall_ns) > 0).all()
