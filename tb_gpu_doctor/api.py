@@ -55,6 +55,7 @@ def diagnose(
     run: str | None = None,
     session: str | Sequence[str] | None = None,
     progress: Progress | None = None,
+    executor: Executor | None = None,
 ) -> DiagnosisReport:
     """Say what is wrong with the training run that was profiled below ``path``.
 
@@ -63,7 +64,8 @@ def diagnose(
         run: TensorBoard run to look at; by default any.
         session: session to look at; by default the newest that can be read. Several, as a list or with commas,
             are read as one job, see `choose_session`.
-        progress: called with a stage and the share of the work that is done, 0..1.
+        progress: called with a stage and the share of the work that is done, 0..1, in any thread.
+        executor: what decodes and analyses the files, by default processes of this machine where they pay.
 
     Raises:
         TraceError: nothing could be diagnosed; its ``code`` says why, its ``path`` where.
@@ -71,7 +73,7 @@ def diagnose(
     from tb_gpu_doctor.traces.sessions import find_sessions
 
     chosen = choose_session(find_sessions(os.fspath(path)), run, session)
-    return diagnose_session(chosen, progress).diagnosis
+    return diagnose_session(chosen, progress, executor=executor).diagnosis
 
 
 def choose_session(scan: SessionScan, run: str | None = None, session: str | Sequence[str] | None = None) -> Session:

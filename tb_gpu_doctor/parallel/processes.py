@@ -86,6 +86,7 @@ class WorkerProcesses(Executor):
         self._threads: list[threading.Thread] = []
         self._workers: set[_Worker] = set()
         self._closed = self._killed = False
+        self._unstartable: WorkersCannotStart | None = None
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """As `concurrent.futures.Executor.submit`."""
@@ -145,14 +146,20 @@ class WorkerProcesses(Executor):
     def _serve(self) -> None:
         worker: _Worker | None = None
         while (job := self._jobs.get()) is not None:
+            try:
+                worker = worker or self._started()
+            except BrokenExecutor as error:
+                if self._left_to_others(job):
+                    return
+                if job.future.set_running_or_notify_cancel():
+                    job.future.set_exception(error)
+                continue
             if not job.future.set_running_or_notify_cancel():
                 continue
             try:
-                if worker is None:
-                    worker = self._started()
                 result = worker.run(job.task, job.report)
             except BaseException as error:
-                if isinstance(error, BrokenExecutor) and worker is not None:
+                if isinstance(error, BrokenExecutor):
                     self._ended(worker)
                     worker = None
                 job.future.set_exception(error)
@@ -163,8 +170,22 @@ class WorkerProcesses(Executor):
         if worker is not None:
             self._ended(worker)
 
+    def _left_to_others(self, job: _Job) -> bool:
+        """Give a task to the processes that do run, when there can be no more of them."""
+        with self._lock:
+            if self._closed or not self._workers:
+                return False
+            self._jobs.put(job)
+            return True
+
     def _started(self) -> _Worker:
-        worker = _Worker()
+        if self._unstartable is not None:  # not tried for every task: it can take a minute to find out
+            raise self._unstartable
+        try:
+            worker = _Worker()
+        except WorkersCannotStart as error:
+            self._unstartable = error
+            raise
         with self._lock:
             self._workers.add(worker)
             killed = self._killed
@@ -173,7 +194,8 @@ class WorkerProcesses(Executor):
             raise WorkerDied(-int(signal.SIGTERM))
         try:
             worker.greet()
-        except BaseException:
+        except WorkersCannotStart as error:
+            self._unstartable = error
             self._ended(worker)
             raise
         return worker

@@ -85,9 +85,20 @@ class Reader:
         if not message.spans:
             return pickle.loads(message.stream, buffers=message.arrays)
         end = max(offset + length for offset, length in message.spans)
-        if end > len(self._mapped):
-            self._map(end)
+        try:
+            if end > len(self._mapped):
+                self._map(end)
+        except OSError:  # limits of the system: on files, mappings, addresses
+            return pickle.loads(message.stream, buffers=[self._copied(at, length) for at, length in message.spans])
         return pickle.loads(message.stream, buffers=[self._mapped[at : at + length] for at, length in message.spans])
+
+    def _copied(self, at: int, length: int) -> bytes:
+        assert self._scratch is not None
+        parts = []
+        while length > 0 and (part := os.pread(self._scratch, length, at)):
+            parts.append(part)
+            at, length = at + len(part), length - len(part)
+        return b"".join(parts)
 
     def _map(self, end: int) -> None:
         assert self._scratch is not None

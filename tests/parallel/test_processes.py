@@ -138,6 +138,28 @@ def test_where_no_process_can_start_the_caller_is_told(monkeypatch: pytest.Monke
         pool.kill()
 
 
+def test_what_cannot_start_is_not_tried_for_every_task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    broken = tmp_path / "python"
+    broken.write_text(f"#!/bin/sh\necho >> {tmp_path}/started\n")
+    broken.chmod(0o755)
+    working = sys.executable
+    monkeypatch.setattr(sys, "executable", str(broken))
+    pool = WorkerProcesses(1)
+    futures = [pool.submit(abs, -1) for _ in range(5)]
+    assert all(isinstance(future.exception(60), WorkersCannotStart) for future in futures)
+    assert (tmp_path / "started").read_text() == "\n"
+    pool.shutdown()
+    # one that runs does the work of those that cannot start
+    monkeypatch.setattr(sys, "executable", working)
+    pool = WorkerProcesses(2)
+    first = pool.submit(time.sleep, 0.5)
+    until(lambda: len(workers_of(os.getpid())) == 1)
+    monkeypatch.setattr(sys, "executable", str(broken))
+    assert [future.result(60) for future in [pool.submit(abs, -number) for number in range(5)]] == list(range(5))
+    first.result(60)
+    pool.kill()
+
+
 def test_a_parent_that_is_killed_leaves_no_orphans(tmp_path: Path):
     script = (
         "import time\n"

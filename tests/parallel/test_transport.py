@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import tempfile
 from collections.abc import Iterator
 from dataclasses import fields
@@ -67,6 +68,17 @@ def test_many_results_in_one_file_need_few_mappings(monkeypatch: pytest.MonkeyPa
         found.append(reader.unpack(message))
     assert all((array == number).all() for number, array in enumerate(found))
     assert len(os.listdir("/proc/self/fd")) - before <= 10
+
+
+def test_where_nothing_can_be_mapped_the_arrays_are_read(monkeypatch: pytest.MonkeyPatch, scratch: int):
+    message = Writer(scratch).pack([np.arange(100_000), np.zeros(0), np.arange(3)])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
+    try:
+        first, empty, last = Reader(scratch).unpack(message)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert first.sum() == 4_999_950_000 and not len(empty) and last.tolist() == [0, 1, 2]
 
 
 def test_a_full_disk_sends_everything_through_the_pipe():
