@@ -15,7 +15,8 @@ from tb_gpu_doctor.telemetry.series import GpuSeries, Recording, Telemetry
 from tb_gpu_doctor.traces.columns import Trace
 from tb_gpu_doctor.traces.errors import Note
 
-_PROCESS = re.compile(r"^(?P<host>.+?)[_.-](?P<pid>\d+)$")
+# As PyTorch names the files of a process.
+_PROCESS = re.compile(r"^(?P<host>.+)_(?P<pid>\d+)$")
 # A monitor may begin after the profile it is to explain, or end before it, by this much.
 _SLACK_NS = 2_000_000_000
 

@@ -208,8 +208,8 @@ def bands(series: GpuSeries, most: int | None = None) -> tuple[Band, ...]:
         apart = np.diff(series.wall_ns[rows])
         cut = apart > _JOINED_TICKS * tick
         if most is not None and int(cut.sum()) + 1 > most:
-            cut = cut & (apart >= np.sort(apart)[::-1][max(0, most - 2)])
-            cut = cut if most > 1 else np.zeros_like(cut)
+            cut = np.zeros(len(apart), np.bool_)
+            cut[np.argsort(-apart, kind="stable")[: max(1, most) - 1]] = True
         starts = rows[np.concatenate(([True], cut))]
         ends = rows[np.concatenate((cut, [True]))]
         found += [(kind, int(a), int(b)) for a, b in zip(starts, ends, strict=True)]
@@ -223,5 +223,5 @@ def bands(series: GpuSeries, most: int | None = None) -> tuple[Band, ...]:
             step_at(series, a),
             step_at(series, b),
         )
-        for kind, a, b in sorted(found, key=lambda item: (item[1], item[2], item[0]))
+        for kind, a, b in sorted(found, key=lambda item: (max(0, item[1] - 1), item[2], item[0]))
     )
