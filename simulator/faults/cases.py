@@ -17,11 +17,14 @@ from simulator.faults.device_faults import DEVICE_FAULTS, PROFILE_FAULTS
 from simulator.faults.healthy import healthy_setups
 from simulator.faults.host_faults import HOST_FAULTS
 from simulator.faults.job_faults import JOB_FAULTS, LAYOUTS, healthy_jobs, on_hosts
+from simulator.faults.kernel_faults import KERNEL_FAULTS
 from simulator.faults.plant import STRENGTHS, Plant
 from simulator.faults.setup import Setup, Style, simulate
 from simulator.scenarios import SimulatedJob, SimulatedRun
 
-PLANTS: dict[str, Plant] = {plant.id: plant for plant in (*HOST_FAULTS, *DEVICE_FAULTS, *PROFILE_FAULTS, *JOB_FAULTS)}
+PLANTS: dict[str, Plant] = {
+    plant.id: plant for plant in (*HOST_FAULTS, *DEVICE_FAULTS, *KERNEL_FAULTS, *PROFILE_FAULTS, *JOB_FAULTS)
+}
 
 
 @dataclass(frozen=True)

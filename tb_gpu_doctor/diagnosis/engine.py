@@ -109,7 +109,9 @@ def order_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
         saving, share = finding.saving_ps_per_step or 0.0, finding.share or 0.0
         if finding.kind in TIMED_KINDS:
             return (0, -saving, -share)
-        return (1, finding.is_about_profile, SEVERITIES.index(finding.severity), -share)
+        # a remark about kernels that are slow by design, most of them, stands behind those that ask for a change
+        by_design = finding.kind == "low_occupancy" and finding.severity == "info"
+        return (1, finding.is_about_profile, SEVERITIES.index(finding.severity), by_design, -share)
 
     return tuple(sorted(findings, key=rank))
 
