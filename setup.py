@@ -102,6 +102,7 @@ setup(
         "rich>=13",
         "tensorboard>=2.16",
         "tensorboard-plugin-profile>=2.19",
+        'tomli>=2; python_version < "3.11"',
         "werkzeug>=2.2",
     ],
     extras_require={

@@ -61,15 +61,19 @@ def summary_of_path(
     from tb_gpu_doctor.traces.sessions import find_sessions
 
     chosen = choose_session(find_sessions(name), run, session)
-    return summary_of_result(diagnose_session(chosen, progress), chosen)
+    folder = os.path.basename(os.path.abspath(name)) if os.path.isdir(name) else ""
+    folder = "" if folder == chosen.session else folder
+    return summary_of_result(diagnose_session(chosen, progress), chosen, folder)
 
 
-def summary_of_result(result: SessionResult, session: Session) -> RunSummary:
-    """The summary of a session that was diagnosed already."""
+def summary_of_result(result: SessionResult, session: Session, folder: str = "") -> RunSummary:
+    """The summary of a session that was diagnosed already; ``folder`` names a logdir whose runs have no name."""
     from tb_gpu_doctor.comparison.summarize import summarize
     from tb_gpu_doctor.telemetry.joining import Joined
 
     label = "/".join(part for part in (session.run, session.session) if part)
+    if folder and not session.run:
+        label = f"{folder}/{label}" if label else folder
     return summarize(
         result.diagnosis, result.traces, result.analyses, result.job, result.joined or Joined(), label or session.path
     )

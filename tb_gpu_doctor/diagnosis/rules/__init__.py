@@ -69,3 +69,5 @@ RULES: tuple[Rule, ...] = (
     check_clock_skew,
     check_profiler_overhead,
 )
+# Every kind of finding: each rule finds the kind that its file is named after.
+KINDS = frozenset(rule.__module__.rpartition(".")[2] for rule in RULES)

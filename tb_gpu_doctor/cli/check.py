@@ -1,0 +1,78 @@
+"""``gpu-doctor check PATH``: pass or fail a run; what cannot be told never passes."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+from pathlib import Path
+
+from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_language, positive
+from tb_gpu_doctor.texts import text
+
+_FORMATS = ("text", "json", "junit", "github", "markdown")
+
+
+def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser(
+        "check", lang=lang, help=text("cli.check.short", lang), description=text("cli.check.description", lang)
+    )
+    parser.add_argument("path", metavar=text("cli.metavars.path", lang), help=text("cli.diagnose.path", lang))
+    parser.add_argument("--baseline", metavar=text("cli.metavars.path", lang), help=text("cli.check.baseline", lang))
+    parser.add_argument("--config", metavar=text("cli.metavars.file", lang), help=text("cli.check.config", lang))
+    parser.add_argument("--format", choices=_FORMATS, default="text", help=text("cli.check.format", lang))
+    parser.add_argument(
+        "--write", action="append", default=[], metavar="FORMAT=FILE", help=text("cli.check.write", lang)
+    )
+    parser.add_argument("--run", metavar="RUN", help=text("cli.diagnose.run", lang))
+    parser.add_argument(
+        "--session", metavar=text("cli.metavars.session", lang), help=text("cli.diagnose.session", lang)
+    )
+    parser.add_argument("--batch", type=positive, metavar="N", help=text("cli.check.batch", lang))
+    parser.add_argument("--batch-baseline", type=positive, metavar="N", help=text("cli.check.batch_baseline", lang))
+    add_language(parser, lang)
+    parser.set_defaults(execute=execute)
+
+
+def execute(arguments: argparse.Namespace, lang: str) -> int:
+    """Check, print and write; 0 passes, 1 is a regression, 2 cannot tell (as any error is)."""
+    wanted = [_target(given, lang) for given in arguments.write]
+    from tb_gpu_doctor.comparing import summary_of_path
+    from tb_gpu_doctor.comparison.check import EXIT_STATUS, check
+    from tb_gpu_doctor.comparison.compare import Batches
+    from tb_gpu_doctor.comparison.limits import DEFAULT_FILE, Limits, read_limits
+    from tb_gpu_doctor.diagnosis.rules import KINDS
+    from tb_gpu_doctor.report.check import FORMATS
+
+    config = arguments.config or (DEFAULT_FILE if os.path.exists(DEFAULT_FILE) else None)
+    limits = Limits() if config is None else read_limits(config, KINDS)
+    baseline = arguments.baseline or limits.baseline
+    before = None if baseline is None else summary_of_path(baseline)
+    run = summary_of_path(arguments.path, arguments.run, arguments.session)
+    result = check(run, limits, before, Batches(arguments.batch_baseline, arguments.batch))
+    for name, path in wanted:
+        _write(path, FORMATS[name](result, lang))
+    print(FORMATS[arguments.format](result, lang), end="")
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if arguments.format == "github" and summary:
+        # A summary that cannot be shown must not decide the check.
+        with contextlib.suppress(OSError), open(summary, "a", encoding="utf-8") as file:
+            file.write(FORMATS["markdown"](result, lang))
+    return EXIT_STATUS[result.status]
+
+
+def _target(given: str, lang: str) -> tuple[str, str]:
+    name, equals, path = given.partition("=")
+    if not equals or not path or name not in _FORMATS:
+        raise UsageError(text("cli.check.bad_write", lang, formats=list(_FORMATS)))
+    return name, path
+
+
+def _write(path: str, content: str) -> None:
+    from tb_gpu_doctor.traces.errors import TraceError
+
+    try:
+        Path(path).write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise TraceError("cannot_write", path, reason=error.strerror or str(error)) from error

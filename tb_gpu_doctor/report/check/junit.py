@@ -1,0 +1,37 @@
+"""JUnit XML: one test case a check. What cannot be told is an error, so that no CI system takes it for a pass."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+from tb_gpu_doctor.comparison.check import CheckResult
+from tb_gpu_doctor.report.check.words import headline
+from tb_gpu_doctor.report.words import say
+from tb_gpu_doctor.texts.numbers import clean
+
+
+def as_junit(result: CheckResult, lang: str) -> str:
+    """The result as JUnit XML; text from profiles holds no character that XML forbids."""
+    statuses = [item.status for item in result.items]
+    suite = ElementTree.Element(
+        "testsuite",
+        name="gpu-doctor",
+        tests=str(len(statuses)),
+        failures=str(statuses.count("regression")),
+        errors=str(statuses.count("cannot_tell")),
+        skipped="0",
+    )
+    label = clean(result.run.label, 200)
+    for item in result.items:
+        case = ElementTree.SubElement(suite, "testcase", classname=f"gpu-doctor.{label}", name=item.id)
+        message = say(item.message, lang)
+        if item.status == "pass":
+            ElementTree.SubElement(case, "system-out").text = message
+            continue
+        tag = "failure" if item.status == "regression" else "error"
+        ElementTree.SubElement(case, tag, message=message, type=item.status).text = message
+    ElementTree.SubElement(suite, "system-out").text = headline(result, lang)
+    root = ElementTree.Element("testsuites")
+    root.append(suite)
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"

@@ -1,0 +1,86 @@
+"""A check passes only what it can judge."""
+
+from __future__ import annotations
+
+import pytest
+
+from tb_gpu_doctor.comparison.check import EXIT_STATUS, CheckResult, check
+from tb_gpu_doctor.comparison.limits import Limits
+from tb_gpu_doctor.comparison.summary import FindingSum
+from tests.comparison.summaries import MS, summary
+from tests.comparison.test_compare import finding, noisy
+
+
+def statuses(result: CheckResult) -> dict[str, str]:
+    return {item.id: item.status for item in result.items}
+
+
+def test_without_limits_only_critical_findings_fail() -> None:
+    assert check(summary(), Limits()).status == "pass"
+    assert check(summary(findings=(finding("input_bound"),)), Limits()).status == "pass"
+    bad = check(summary(findings=(finding("input_bound", "critical"),), verdict="critical"), Limits())
+    assert bad.status == "regression" and statuses(bad) == {"findings.input_bound": "regression"}
+    blind = check(summary([], verdict="cannot_tell", models=(), doubts=("no_gpu_plane",)), Limits())
+    assert blind.status == "cannot_tell" and EXIT_STATUS[blind.status] == 2
+
+
+@pytest.mark.parametrize(
+    ("after", "status"),
+    [
+        (noisy(80, seed=1), "pass"),
+        (noisy(100.5, seed=1), "pass"),
+        (noisy(120, seed=1), "regression"),
+        (noisy(102, noise=0.3, seed=2), "cannot_tell"),
+        (noisy(50, 3), "cannot_tell"),
+        ([], "cannot_tell"),
+    ],
+)
+def test_time_against_a_baseline(after: list[float], status: str) -> None:
+    result = check(summary(after), Limits(), summary(noisy(100)))
+    assert (statuses(result)["step_time"], result.status) == (status, status)
+
+
+def test_what_cannot_be_compared_never_passes() -> None:
+    result = check(summary(noisy(50), models=("GPU Y", "GPU Y")), Limits(), summary(noisy(100)))
+    assert result.status == "cannot_tell"
+
+
+def test_a_tighter_limit_on_the_step_is_kept() -> None:
+    slower = summary(noisy(103, noise=0.002, seed=1))
+    before = summary(noisy(100, noise=0.002))
+    assert check(slower, Limits(), before).status == "pass"
+    assert check(slower, Limits(step_time_increase=0.02), before).status == "regression"
+
+
+@pytest.mark.parametrize(
+    ("limits", "ident", "status"),
+    [
+        (Limits(step_time_ms=101), "step_time_ms", "pass"),
+        (Limits(step_time_ms=99), "step_time_ms", "regression"),
+        (Limits(idle_share=0.11), "idle_share", "pass"),
+        (Limits(idle_share=0.09), "idle_share", "regression"),
+        (Limits(idle_by_cause={"input": 0.09}), "idle.input", "regression"),
+        (Limits(idle_by_cause={"launch": 0.0}), "idle.launch", "pass"),
+        (Limits(waiting_share=0.0), "waiting_share", "pass"),
+        (Limits(occupancy=0.5), "occupancy", "cannot_tell"),
+    ],
+)
+def test_each_limit_judges_its_own_number(limits: Limits, ident: str, status: str) -> None:
+    assert statuses(check(summary(), limits))[ident] == status
+
+
+def test_occupancy_and_few_steps() -> None:
+    assert statuses(check(summary(occupancy=0.4), Limits(occupancy=0.5)))["occupancy"] == "regression"
+    assert statuses(check(summary(occupancy=0.6), Limits(occupancy=0.5)))["occupancy"] == "pass"
+    assert statuses(check(summary([100.0]), Limits(step_time_ms=500)))["step_time_ms"] == "cannot_tell"
+
+
+def test_findings_may_be_forbidden_allowed_or_new() -> None:
+    run = summary(findings=(finding("input_bound"), FindingSum("low_occupancy", "registers", "info", 0.2, None)))
+    assert check(run, Limits(kinds=("low_occupancy",))).status == "regression"
+    assert check(run, Limits(severities=("warning",), allowed=("input_bound",))).status == "pass"
+    against = check(run, Limits(), summary())
+    assert statuses(against) == {"step_time": "pass", "findings.input_bound": "regression"}
+    assert check(run, Limits(new_findings=()), summary()).status == "pass"
+    assert check(run, Limits(), run).status == "pass"
+    assert MS == 10**9

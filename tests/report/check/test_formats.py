@@ -1,0 +1,57 @@
+"""Every format says the same, and nothing from a profile breaks out of it."""
+
+from __future__ import annotations
+
+import json
+from xml.etree import ElementTree
+
+import pytest
+
+from tb_gpu_doctor.comparison.check import CheckResult, check
+from tb_gpu_doctor.comparison.limits import Limits
+from tb_gpu_doctor.report.check import FORMATS
+from tb_gpu_doctor.report.check.markdown import escaped
+from tests.comparison.summaries import summary
+from tests.comparison.test_compare import finding, noisy
+
+EVIL = "a\n::error::b,c:%0A | [x](http://y) <script>`\x00\x1b[31m ]]>"
+
+
+def result(label: str = "run") -> CheckResult:
+    run = summary(noisy(120, seed=1), label=label, findings=(finding("input_bound", "critical"),))
+    return check(run, Limits(occupancy=0.5), summary(noisy(100), label=label, models=("GPU X", "GPU X")))
+
+
+@pytest.mark.parametrize("lang", ["en", "es"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_names_every_check_that_failed(name: str, lang: str) -> None:
+    words = FORMATS[name](result(), lang)
+    assert words.endswith("\n")
+    for ident in ("step_time", "findings.input_bound", "occupancy"):
+        assert ident in words
+
+
+def test_json_and_junit_count_alike() -> None:
+    data = json.loads(FORMATS["json"](result(), "en"))
+    suite = ElementTree.fromstring(FORMATS["junit"](result(), "en")).find("testsuite")
+    assert suite is not None
+    assert (data["status"], data["exit_status"]) == ("regression", 1)
+    found = [entry["status"] for entry in data["checks"]]
+    assert int(suite.get("tests", "0")) == len(found) == len(suite.findall("testcase"))
+    assert int(suite.get("failures", "0")) == found.count("regression") == len(suite.findall("testcase/failure"))
+    assert int(suite.get("errors", "0")) == found.count("cannot_tell") == len(suite.findall("testcase/error"))
+    assert data["comparison"]["outcome"] == "slower"
+
+
+def test_hostile_labels_stay_text() -> None:
+    ElementTree.fromstring(FORMATS["junit"](result(EVIL), "en"))
+    github = FORMATS["github"](result(EVIL), "en").splitlines()
+    assert all(line.startswith(("::error title=GPU Doctor%3A ", "::warning title=GPU Doctor%3A ")) for line in github)
+    assert "\x1b" not in FORMATS["text"](result(EVIL), "en")
+    markdown = FORMATS["markdown"](result(EVIL), "en")
+    assert markdown.splitlines()[-1].count("`") == 4 and "\x00" not in markdown
+    assert escaped("[x](y) <b> | @all") == "\\[x\\]\\(y\\) \\<b\\> \\| \\@all"
+
+
+def test_github_escapes_as_its_toolkit_does() -> None:
+    assert "%25" in FORMATS["github"](result(), "en") and "\n\n" not in FORMATS["github"](result(), "en")
