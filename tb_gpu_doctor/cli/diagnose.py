@@ -53,7 +53,7 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     session = choose_session(scan, arguments.run, arguments.session)
     _mention_others(scan, session, arguments, lang)
     _offer_related(scan, session, arguments, lang)
-    with progress_bar(lang) as report:
+    with progress_bar(lang, arguments.no_color) as report:
         diagnosis = diagnose_session(session, report).diagnosis
     if arguments.json:
         print(diagnosis.to_json(lang))

@@ -14,7 +14,7 @@ _PATIENCE_S = 1.0
 
 
 @contextmanager
-def progress_bar(lang: str) -> Iterator[Callable[[str, float], None]]:
+def progress_bar(lang: str, no_color: bool = False) -> Iterator[Callable[[str, float], None]]:
     """A listener to progress that shows a bar on stderr where that is a terminal; the bar is gone in the end."""
     if not sys.stderr.isatty():
         yield lambda _stage, _done: None
@@ -22,7 +22,13 @@ def progress_bar(lang: str) -> Iterator[Callable[[str, float], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-    console = Console(file=sys.stderr, markup=False, highlight=False, emoji=False)
+    console = Console(
+        file=sys.stderr,
+        no_color=True if no_color else None,
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     bar = Progress(*columns, console=console, transient=True)
     task = bar.add_task("", total=1.0)
