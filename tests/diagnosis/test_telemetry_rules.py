@@ -1,0 +1,238 @@
+"""The rules about telemetry: each speaks above its threshold, is silent below it, and on a healthy recording."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tb_gpu_doctor.diagnosis.model import Diagnosis, Finding
+from tb_gpu_doctor.diagnosis.telemetry_engine import diagnose_telemetry
+from tb_gpu_doctor.report.words import say
+from tb_gpu_doctor.telemetry.series import Recording, Telemetry
+from tests.telemetry.build import GIB, recording, series, steps
+
+COUNT = 400
+ROWS = np.arange(COUNT)
+
+
+def diagnosed(*recordings: Recording) -> Diagnosis:
+    return diagnose_telemetry(Telemetry(recordings))
+
+
+def gpus(gpu: int = 2, count: int = COUNT, others: int = 4, growth: bool | None = None, **values: object) -> Recording:
+    """Four healthy GPUs, one of them with other values."""
+    return recording(
+        *(series(number, count, **(values if number == gpu else {})) for number in range(others)),
+        step_times=steps([0.1] * 50),
+        memory_growth=growth,
+    )
+
+
+def only(found: Diagnosis, kind: str) -> Finding:
+    assert [finding.kind for finding in found.findings] == [kind], found.findings
+    return found.findings[0]
+
+
+def words(finding: Finding, lang: str = "en") -> str:
+    return "\n".join(say(p, lang) for p in (finding.title, *finding.explanation, *finding.advice))
+
+
+def share_of(share: float, value: float) -> np.ndarray:
+    """``value`` for the last part of the samples."""
+    return np.where(round(COUNT * (1 - share)) <= ROWS, value, 0)
+
+
+def test_a_healthy_recording_has_no_finding_and_is_no_proof_of_health() -> None:
+    found = diagnosed(gpus())
+    assert found.findings == () and found.verdict == "cannot_tell" and found.format == "telemetry"
+    said = " ".join(say(reason, "en") for reason in found.reasons)
+    assert "97%" in said and "only says that some kernel ran" in said
+    assert found.telemetry is not None and len(found.telemetry.gpus) == 4
+    assert found.telemetry.gpus[0].utilization == pytest.approx(0.97)
+
+
+@pytest.mark.parametrize(("share", "severity"), [(0.03, None), (0.10, "warning"), (0.40, "critical")])
+def test_heat(share: float, severity: str | None) -> None:
+    bits = share_of(share, 0x40)
+    found = diagnosed(
+        gpus(clock_event_reasons=bits, sm_clock_mhz=np.where(bits > 0, 1300, 1900), temperature_celsius=91.0)
+    )
+    if severity is None:
+        assert found.findings == ()
+        return
+    finding = only(found, "thermal_throttle")
+    assert finding.severity == severity == found.verdict and [gpu.id for gpu in finding.gpus] == [2]
+    step = f"since step {round(COUNT * (1 - share)) * 10:,}"
+    assert step in words(finding) and "1,300 MHz" in words(finding) and "91 °C" in words(finding)
+    assert "desde el paso" in words(finding, "es") and "1.300 MHz" in words(finding, "es")
+
+
+def test_heat_from_the_first_sample_on() -> None:
+    finding = only(diagnosed(gpus(clock_event_reasons=0x40, sm_clock_mhz=1000)), "thermal_throttle")
+    assert "since the recording began" in words(finding)
+
+
+def test_heat_without_steps_is_told_by_the_clock() -> None:
+    bits = share_of(0.4, 0x40)
+    found = diagnosed(gpus(clock_event_reasons=bits, sm_clock_mhz=1300, steps_per_s=None))
+    assert "since 2023-11-14 22:17:20 UTC" in words(only(found, "thermal_throttle"))
+
+
+@pytest.mark.parametrize(
+    ("values", "cause", "severity"),
+    [
+        ({"clock_event_reasons": 0x4, "sm_clock_mhz": 1500.0}, "full_power", "info"),
+        ({"clock_event_reasons": 0x4, "sm_clock_mhz": 1500.0, "power_limit_watts": 400.0}, "lowered_limit", "critical"),
+        (
+            {"clock_event_reasons": share_of(0.1, 0x4), "sm_clock_mhz": 1500.0, "power_limit_watts": 400.0},
+            "lowered_limit",
+            "warning",
+        ),
+        ({"clock_event_reasons": 0x88, "sm_clock_mhz": 1000.0}, "power_brake", "critical"),
+        ({"clock_event_reasons": 0x4, "sm_clock_mhz": 1900.0}, None, None),
+        ({"clock_event_reasons": share_of(0.03, 0x80), "sm_clock_mhz": 1000.0}, None, None),
+    ],
+)
+def test_power(values: dict[str, object], cause: str | None, severity: str | None) -> None:
+    found = diagnosed(gpus(**values))
+    if cause is None:
+        assert found.findings == ()
+        return
+    finding = only(found, "power_throttle")
+    assert (finding.cause, finding.severity) == (cause, severity)
+    assert (found.verdict == "cannot_tell") == (severity == "info")
+    assert ("400 W" in words(finding)) == (cause == "lowered_limit")
+
+
+@pytest.mark.parametrize(("peak", "speaks"), [(70.0, False), (49.0, False), (47.0, True), (8.0, True)])
+def test_headroom(peak: float, speaks: bool) -> None:
+    made = recording(
+        *(series(gpu, allocator_peak_bytes=peak * GIB, allocator_used_bytes=peak * GIB / 2) for gpu in range(2)),
+        step_times=steps([0.1] * 50, samples=256),
+    )
+    found = diagnosed(made)
+    assert bool(found.findings) == speaks
+    if speaks:
+        finding = only(found, "memory_headroom")
+        assert finding.severity == "info" and found.verdict == "cannot_tell"
+        grown = 256 * 0.9 / (peak / 80)
+        told = {47.0: 390, 8.0: 2300}[peak]
+        assert told <= grown and f"{told:,}" in words(finding) and "batch of 256" in words(finding)
+
+
+def test_headroom_needs_every_gpu_and_a_source_to_believe() -> None:
+    low = {"allocator_peak_bytes": 8.0 * GIB, "allocator_used_bytes": 8.0 * GIB}
+    none = ("allocator_used_bytes", "allocator_peak_bytes")
+    full = recording(series(0, **low), series(1))
+    assert diagnosed(full).findings == ()  # the batch is limited by the fullest GPU
+    assert diagnosed(recording(series(0, **low), series(1, drop=none))).findings == ()
+    # Preallocated memory: NVML shows 76 of 80 GiB, and nobody knows the need.
+    unknown = diagnosed(recording(series(0, drop=none)))
+    assert unknown.findings == () and any("cannot be told" in say(reason, "en") for reason in unknown.reasons)
+    few = diagnosed(recording(series(0, drop=none, memory_used_bytes=8.0 * GIB), memory_growth=True))
+    assert only(few, "memory_headroom").kind and "driver" in words(few.findings[0])
+
+
+def test_a_leak() -> None:
+    rise = 20 * GIB + ROWS * 0.1 * GIB
+    finding = only(diagnosed(gpus(allocator_used_bytes=rise, allocator_peak_bytes=rise)), "memory_pressure")
+    assert (finding.cause, finding.severity) == ("growing", "critical") and [gpu.id for gpu in finding.gpus] == [2]
+    assert "10.2\N{NO-BREAK SPACE}MiB a step" in words(finding)
+    slow = 20 * GIB + ROWS * 0.02 * GIB
+    assert only(diagnosed(gpus(allocator_used_bytes=slow)), "memory_pressure").severity == "warning"
+    creep = 20 * GIB + ROWS * 0.0005 * GIB
+    assert diagnosed(gpus(allocator_used_bytes=creep)).findings == ()
+
+
+def test_nearly_full_is_a_remark() -> None:
+    found = diagnosed(gpus(allocator_peak_bytes=78.0 * GIB))
+    assert (only(found, "memory_pressure").cause, found.findings[0].severity) == ("near_limit", "info")
+    assert diagnosed(gpus(allocator_peak_bytes=75.0 * GIB)).findings == ()
+
+
+@pytest.mark.parametrize(("used", "severity"), [(65, None), (50, "warning"), (10, "critical")])
+def test_idle_gpus_have_no_cause(used: float, severity: str | None) -> None:
+    made = recording(
+        *(series(gpu, COUNT, utilization_percent=np.where(ROWS % 5 == 0, used + 40, used - 10)) for gpu in range(2))
+    )
+    found = diagnosed(made)
+    if severity is None:
+        assert found.findings == ()
+        return
+    finding = only(found, "low_utilization")
+    assert finding.severity == severity and finding.cause is None and len(finding.gpus) == 2
+    assert "does not know why" in words(finding) and "profile" in words(finding)
+
+
+def test_a_gpu_that_never_worked_is_named() -> None:
+    finding = only(diagnosed(gpus(utilization_percent=0.0)), "low_utilization")
+    assert [gpu.id for gpu in finding.gpus] == [2] and "GPU 2 never worked" in words(finding)
+
+
+@pytest.mark.parametrize(
+    ("values", "severity"),
+    [
+        ({"other_processes": 1.0}, "warning"),
+        ({"other_processes": share_of(0.05, 1.0)}, None),
+        ({"other_processes": 1.0, "memory_process_bytes": 50.0 * GIB, "memory_used_bytes": 51.0 * GIB}, "info"),
+        ({"other_processes": 1.0, "memory_process_bytes": 50.0 * GIB, "memory_used_bytes": 70.0 * GIB}, "warning"),
+    ],
+)
+def test_shared(values: dict[str, object], severity: str | None) -> None:
+    found = diagnosed(gpus(**values))
+    assert (only(found, "gpu_shared").severity if found.findings else None) == severity
+
+
+def test_two_ranks_on_one_gpu_are_told() -> None:
+    ranks = [
+        recording(series(0, other_processes=1.0), process_id=k, run=f"run/gpu_doctor/node1/p{k}") for k in range(2)
+    ]
+    assert "Another process of this training" in words(only(diagnosed(*ranks), "gpu_shared"))
+
+
+@pytest.mark.parametrize(
+    ("values", "severity"),
+    [
+        ({"pcie_width": 8.0}, "warning"),
+        ({"pcie_generation": 3.0, "pcie_replays": 12.0}, "warning"),
+        ({"pcie_width": 4.0, "pcie_receive_bytes_per_s": 1e8, "pcie_send_bytes_per_s": 0.0}, "info"),
+        ({"pcie_width": 8.0, "utilization_percent": np.where(ROWS < 50, 0, 96)}, "warning"),
+        ({"pcie_width": np.where(ROWS < 50, 8, 16), "utilization_percent": np.where(ROWS < 50, 0, 96)}, None),
+    ],
+)
+def test_links(values: dict[str, object], severity: str | None) -> None:
+    found = diagnosed(gpus(**values))
+    assert (only(found, "pcie_degraded").severity if found.findings else None) == severity
+    if "pcie_replays" in values:
+        assert "12 packets" in words(found.findings[0]) and "generation 3 in place of 5" in words(found.findings[0])
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: recording(),
+        lambda: recording(series(0, count=0)),
+        lambda: recording(series(0, count=5, clock_event_reasons=0x40, other_processes=3.0, pcie_width=1.0)),
+        lambda: recording(series(0, drop=list(series(0).values))),
+        lambda: recording(series(0, **{name: np.nan for name in series(0).values})),
+        lambda: recording(series(0, utilization_percent=0.0)),
+    ],
+)
+def test_too_little_gives_no_finding(made: Callable[[], Recording]) -> None:
+    found = diagnosed(made())
+    assert found.findings == () and found.verdict == "cannot_tell" and found.reasons
+    assert all(say(reason, lang) for reason in found.reasons for lang in ("en", "es"))
+
+
+def test_nothing_at_all() -> None:
+    assert diagnosed().verdict == "cannot_tell" and diagnosed().findings == ()
+
+
+def test_a_restarted_notebook_is_judged_by_its_last_start() -> None:
+    hot = recording(series(0, clock_event_reasons=0x40, start_ns=1_600_000_000 * 10**9), run="run/gpu_doctor/node1/p1")
+    cool = recording(series(0), run="run/gpu_doctor/node1/p2")
+    found = diagnosed(hot, cool)
+    assert found.findings == () and found.telemetry is not None
+    assert ["earlier" in say(note, "en") for note in found.telemetry.notes] == [True]
