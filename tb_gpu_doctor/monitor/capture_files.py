@@ -147,14 +147,14 @@ def _withdraw(logdir: str, what: str, session: str) -> None:
     path = _claim_path(logdir, what)
     with contextlib.suppress(Exception):
         if is_remote(path):
-            _files_of_stores().remove(path)
+            _store(path).remove(path)
         elif session in _read_when_written(path):
             os.unlink(path)
 
 
 def _agree_remotely(logdir: str, what: str, mine: str, start_ns: int) -> str:
-    gfile = _files_of_stores()
     path = _claim_path(logdir, what)
+    gfile = _store(path)
     if gfile.exists(path):
         with gfile.GFile(path, "r") as file:
             session = _fresh(file.read(), start_ns)
@@ -206,7 +206,7 @@ def _move(source: str, folder: str, name: str) -> str:
     """Put a file into the logdir under its name, or its own one if that is taken; the path it got."""
     names = (name, _own_name(name))
     if is_remote(folder):
-        gfile = _files_of_stores()
+        gfile = _store(folder)
         gfile.makedirs(folder)
         target = _join(folder, names[gfile.exists(_join(folder, name))])
         gfile.copy(source, target, overwrite=True)
@@ -243,16 +243,16 @@ def _claim(part: str, target: str) -> bool:
 
 
 def _exists(path: str) -> bool:
-    return bool(_files_of_stores().exists(path)) if is_remote(path) else os.path.exists(path)
+    return bool(_store(path).exists(path)) if is_remote(path) else os.path.exists(path)
 
 
 def _join(*parts: str) -> str:
     return "/".join(part.rstrip("/") for part in parts) if is_remote(parts[0]) else os.path.join(*parts)
 
 
-def _files_of_stores() -> Any:
+def _store(path: str) -> Any:
     """TensorFlow's or TensorBoard's file layer, for what is no local path."""
     # Here: its module loads TensorBoard's messages, which a local logdir has no need of.
     from tb_gpu_doctor.monitor.event_file import file_layer
 
-    return file_layer()
+    return file_layer(path)

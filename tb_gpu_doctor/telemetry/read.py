@@ -64,11 +64,14 @@ class TelemetryReader:
                 problems.append(_say("damaged", language, name, entry.problem))
             if entry.state.damaged:
                 problems.append(_say("records_lost", language, name, count=entry.state.damaged))
+            if entry.state.ticks_a_sample > 1:
+                problems.append(_say("folded", language, name, ticks=entry.state.ticks_a_sample))
             if entry.state.truncated:
                 problems.append(_say("too_long", language, name))
             try:
-                recordings.append(entry.state.recording(file.run, Words(language)))
                 sweeps += [sweep_of(file.run, values) for values in entry.state.sweeps]
+                if entry.state.header or not entry.state.sweeps:  # a sweep alone is no recording
+                    recordings.append(entry.state.recording(file.run, Words(language)))
             except (ValueError, TypeError, KeyError, OverflowError, AttributeError) as error:
                 if entry.offset and entry.problem is None and entry.state.header:
                     problems.append(_say("damaged", language, name, str(error)))

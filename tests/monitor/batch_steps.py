@@ -1,0 +1,96 @@
+"""Steps for batch-size sweeps: slow, wrong, too large, deadly. Run in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+# A model of a GPU that is full from this batch on.
+FIXED_S, PER_SAMPLE_S = 0.004, 0.0001
+
+
+def linear(batch_size: int) -> Callable[[], Any]:
+    """Takes fixed + per sample, whatever else the machine does."""
+    return lambda: time.sleep(FIXED_S + PER_SAMPLE_S * batch_size)
+
+
+def multiply(batch_size: int) -> Callable[[], Any]:
+    """A real computation of numpy."""
+    import numpy as np
+
+    x, w = np.ones((batch_size, 64), np.float32), np.ones((64, 64), np.float32)
+    return lambda: np.tanh(x @ w)
+
+
+def tensorflow_step(batch_size: int) -> Callable[[], Any]:
+    """A real training step of TensorFlow."""
+    import tensorflow as tf
+
+    x, w = tf.ones((batch_size, 64)), tf.Variable(tf.ones((64, 64)))
+
+    @tf.function
+    def step() -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.tanh(x @ w))
+        w.assign_sub(0.1 * tape.gradient(loss, w))
+        return loss
+
+    return step
+
+
+def fails_above_32(batch_size: int) -> Callable[[], Any]:
+    """Runs out of memory the way frameworks say so."""
+    if batch_size > 32:
+        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 123 bytes.")
+    return linear(batch_size)
+
+
+def fills_memory(batch_size: int) -> Callable[[], Any]:
+    """Really runs out of it: the process may have 2 GiB of addresses, and a large batch wants more."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+    import numpy as np
+
+    held: list[Any] = []
+
+    def step() -> None:
+        held.append(np.ones((batch_size, 32 << 20), np.uint8))
+
+    return step
+
+
+def is_killed_above_16(batch_size: int) -> Callable[[], Any]:
+    """Ends as the kernel ends what takes too much."""
+    if batch_size > 16:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return linear(batch_size)
+
+
+def crashes_above_16(batch_size: int) -> Callable[[], Any]:
+    if batch_size > 16:
+        os.abort()
+    return linear(batch_size)
+
+
+def hangs(batch_size: int) -> Callable[[], Any]:
+    time.sleep(60)
+    return linear(batch_size)
+
+
+def has_a_bug(batch_size: int) -> Callable[[], Any]:
+    raise KeyError("no such layer")
+
+
+def prints(batch_size: int) -> Callable[[], Any]:
+    print("a lot of talk")
+    return linear(batch_size)
+
+
+class Holder:
+    @staticmethod
+    def make(batch_size: int) -> Callable[[], Any]:
+        return linear(batch_size)
