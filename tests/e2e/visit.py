@@ -112,9 +112,10 @@ class Visit:
         return self.api("diagnosis", run=run, session=self.session(run), lang=lang)
 
     def session(self, run: str) -> str:
-        """The name of a run's only session."""
-        [found] = [entry["session"] for entry in self.api("sessions")["sessions"] if entry["run"] == run]
-        return str(found)
+        """The name of a run's only profile."""
+        found = [each for each in self.api("sessions")["sessions"] if each["run"] == run]
+        [profile] = [each["session"] for each in found if each["format"] != "telemetry"]
+        return str(profile)
 
     def assert_clean(self) -> None:
         """Nothing on the console, nothing asked of anybody else."""

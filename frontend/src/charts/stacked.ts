@@ -99,7 +99,7 @@ export function drawStack(
       context.fill();
     }
     context.fillStyle = theme.muted;
-    const label = fitText(context, column.label, 80);
+    const label = fitText(context, column.label, Math.max(80, pitch - 10));
     const half = context.measureText(label).width / 2;
     if (x + thick / 2 - half > free) {
       context.fillText(label, x + thick / 2, bottom + BOTTOM / 2);

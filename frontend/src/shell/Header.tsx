@@ -56,7 +56,7 @@ function Facts() {
     [
       t("fact_hosts"),
       hosts.length > 3 ? plural("hosts", hosts.length) : hosts.map((host) => shorten(host, 40)).join(", "),
-      fullText(hosts.join(", ")),
+      hosts.length > 3 ? fullText(hosts.slice(0, 200).join(", ")) : undefined,
     ],
   ];
   if (result) {
@@ -65,7 +65,7 @@ function Facts() {
       names.length === 1
         ? `${formatInt(result.devices.length)} × ${shorten(names[0], 40)}`
         : formatInt(result.devices.length);
-    facts.push([t("fact_gpus"), gpus, names.map(cleanText).join(", ")]);
+    facts.push([t("fact_gpus"), gpus, names.length > 1 ? names.map(cleanText).join(", ") : undefined]);
     const { count, source, median_ms } = result.steps;
     const steps = count
       ? `${formatInt(count)} · ${t("median", { value: formatDuration(median_ms) })}`

@@ -1,4 +1,4 @@
-import { useRef } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { t } from "../i18n";
 import { view } from "../state/store";
 import type { View } from "../views/registry";
@@ -9,6 +9,12 @@ export const PANEL_ID = "view";
 /** The views as tabs: arrows, Home and End move between them, as the pattern of ARIA has it. */
 export function Nav({ views, active }: { views: readonly View[]; active: string }) {
   const list = useRef<HTMLDivElement>(null);
+  // On a narrow page the tabs scroll.
+  useEffect(() => {
+    const tab = list.current?.querySelector<HTMLElement>(`#${tabId(active)}`);
+    if (tab && list.current)
+      list.current.scrollLeft = tab.offsetLeft + tab.offsetWidth / 2 - list.current.clientWidth / 2;
+  }, [active]);
   const go = (index: number) => {
     const next = views[(index + views.length) % views.length];
     view.value = next.id;

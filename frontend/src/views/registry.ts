@@ -22,7 +22,8 @@ export interface View {
   offered?: (result: Diagnosis) => boolean;
 }
 
-const hasGpus = (result: Diagnosis): boolean => result.devices.length > 0;
+/** What was recorded beside training knows the GPUs, but not what they did when. */
+const hasGpus = ({ devices, profile }: Diagnosis): boolean => devices.length > 0 && profile.format !== "telemetry";
 
 /** What the navigation offers, in its order. Names without an entry are kept in links and lead to the verdict. */
 export const VIEWS: readonly View[] = [

@@ -53,4 +53,5 @@ export const shell = {
     "Any framework: temperatures, clocks, power and memory beside the training, with GPU Doctor's own monitor:",
   related_offer: "This session may be one of {n} of the same job (hosts {hosts}), started {apart} apart.",
   related_read: "Read them as one job",
+  format_telemetry: "Telemetry",
 } as const;

@@ -57,4 +57,5 @@ export const shell: Texts<typeof en> = {
   related_offer:
     "Esta sesión puede ser una de las {n} de un mismo trabajo (hosts {hosts}), iniciadas con {apart} de diferencia.",
   related_read: "Leerlas como un solo trabajo",
+  format_telemetry: "Telemetría",
 };

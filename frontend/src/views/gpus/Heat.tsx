@@ -107,7 +107,7 @@ export function Heat({ answer, result }: { answer: StepsAnswer; result: Diagnosi
         legend={<ScaleBar label={t(`heat_${metric}`)} low={show(0)} high={show(most)} />}
         legendText={`${t(`heat_${metric}`)}: ${show(0)} – ${show(most)}`}
         tools={
-          <label class="tool">
+          <span class="tool">
             <Term id={`heat_${metric}`}>{t("gpus_heat_by")}</Term>
             <select
               aria-label={t("gpus_heat_by")}
@@ -122,7 +122,7 @@ export function Heat({ answer, result }: { answer: StepsAnswer; result: Diagnosi
                 </option>
               ))}
             </select>
-          </label>
+          </span>
         }
       />
       {culprits.size ? <p class="muted hint">{t("gpus_heat_marked")}</p> : null}

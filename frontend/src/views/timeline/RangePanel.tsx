@@ -93,7 +93,7 @@ export function RangePanel({ profile, meta }: { profile: ProfileId; meta: Timeli
   ];
   const { seen } = seenCategories(devices);
   return (
-    <section class="range-panel" aria-label={t("timeline_range")}>
+    <div class="range-panel" role="group" aria-label={t("timeline_range")}>
       <p class="story-head">
         <strong>{t("timeline_range")}</strong>
         <span class="range-readout">
@@ -137,6 +137,6 @@ export function RangePanel({ profile, meta }: { profile: ProfileId; meta: Timeli
           ) : null}
         </div>
       ) : null}
-    </section>
+    </div>
   );
 }

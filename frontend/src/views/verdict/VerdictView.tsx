@@ -12,7 +12,7 @@ export function VerdictView({ result }: ViewProps) {
       <Boundary>
         <Verdict result={result} />
       </Boundary>
-      {result.devices.length ? (
+      {result.devices.length && result.profile.format !== "telemetry" ? (
         <Section id="accounting" title={t("accounting_title")} lead={t("accounting_lead")}>
           <Accounting result={result} />
         </Section>
