@@ -63,14 +63,14 @@ def read_files(files: Sequence[ProfileFile], report: Report, executor: Executor 
         files: of a session.
         report: called with a stage and the share that is done, 0..1, rising; in any thread.
         executor: where to work; by default processes of this machine, or this process where few or small files
-            do not pay for others, where the memory has no room for more, or where none can be started.
+            do not pay for others, or where none can be started.
             The arrays of what processes send are read-only.
     """
     progress = _Progress(files, report)
     if executor is not None:
         return _finished(files, progress, _spread(files, progress, executor))
     with claimed(wanted_workers(files)) as workers:
-        if workers < 2:
+        if not workers:
             return [_here(file, progress, index, len(files)) for index, file in enumerate(files)]
         pool = WorkerProcesses(workers)
         try:

@@ -20,17 +20,18 @@ def files(count: int, size: int, name: str = "h.xplane.pb", form: str = "xplane"
 @pytest.mark.parametrize(
     ("given", "cores", "memory", "expected"),
     [
-        (files(1, GIB), 8, 64 * GIB, 1),  # nothing to share
-        (files(64, 10_000), 8, 64 * GIB, 1),  # done before a process has started
+        (files(1, GIB), 8, 64 * GIB, 0),  # nothing to share
+        (files(64, 10_000), 8, 64 * GIB, 0),  # done before a process has started
         (files(64, 7 << 20), 8, 64 * GIB, 8),
         (files(64, 7 << 20), 96, 64 * GIB, 64),
-        (files(4, 100 << 20), 1, 64 * GIB, 1),
+        (files(4, 100 << 20), 1, 64 * GIB, 0),
+        (files(64, 100 << 20), 1, 16 * GIB, 1),  # too much to keep in memory, so a process keeps it on disk
         (files(8, GIB), 8, 30 * GIB, 3),  # each takes six times its size
         (files(8, GIB), 8, 2 * GIB, 1),
         (files(8, 2 << 20, ".pt.trace.json.gz", "kineto"), 8, 64 * GIB, 8),
-        (files(8, 2 << 20, ".pt.trace.json", "kineto"), 8, 64 * GIB, 1),
+        (files(8, 2 << 20, ".pt.trace.json", "kineto"), 8, 64 * GIB, 0),
         (files(8, 40 << 20, ".pt.trace.json.gz", "kineto"), 8, 16 * GIB, 3),
-        ([], 8, 64 * GIB, 1),
+        ([], 8, 64 * GIB, 0),
     ],
 )
 def test_cores_memory_and_what_a_process_costs(given, cores: int, memory: int, expected: int):
@@ -42,7 +43,7 @@ def test_the_user_has_the_last_word_but_for_memory(monkeypatch: pytest.MonkeyPat
     assert wanted_workers(files(64, 10), 2, 64 * GIB) == 3
     assert wanted_workers(files(2, 10), 2, 64 * GIB) == 2
     assert wanted_workers(files(64, GIB), 2, 10 * GIB) == 1
-    for value, expected in (("1", 1), ("0", 1), ("many", 2), ("", 2)):
+    for value, expected in (("1", 0), ("0", 0), ("many", 2), ("", 2)):
         monkeypatch.setenv(plan.VARIABLE, value)
         assert wanted_workers(files(64, 10 << 20), 2, 64 * GIB) == expected
 
@@ -56,8 +57,8 @@ def test_sessions_analysed_at_the_same_time_share_the_cores():
     with claimed(6, cores=8) as first:
         with claimed(6, cores=8) as second, claimed(6, cores=8) as third:
             assert (first, second, third) == (6, 2, 1)
-        with claimed(1, cores=8) as alone:
-            assert alone == 1
+        with claimed(0, cores=8) as none:
+            assert none == 0
     with claimed(6, cores=8) as again:
         assert again == 6
 
