@@ -255,7 +255,12 @@ class Scanner:
                 run = _unused(run, session.session, found)
                 found[run, session.session] = FoundSession(run, session, root, session_key(session))
         found = _with_offers(found)
-        newest_first = sorted(found.values(), key=lambda entry: entry.session.recorded_unix_s, reverse=True)
+        # What monitors recorded comes behind all profiles, which the tab opens first.
+        newest_first = sorted(
+            found.values(),
+            key=lambda entry: (not entry.session.is_telemetry, entry.session.recorded_unix_s),
+            reverse=True,
+        )
         return Snapshot(tuple(newest_first), tuple(searched), tuple(problems), True, found)
 
 
