@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from tb_gpu_doctor.monitor.capture import Capture, CaptureOptions
+from tb_gpu_doctor.monitor.environment_fact import EnvironmentFact
 from tb_gpu_doctor.monitor.session import Session
 from tb_gpu_doctor.monitor.steps import StepHooks
 
@@ -59,6 +60,7 @@ class GpuMonitor:
         self._arguments = (_path(logdir), interval_s, gpus, step_hook)
         self._capture_options, self._framework = capture, framework
         self._hooks: StepHooks | None = None
+        self._environment: EnvironmentFact | None = None
         self._session: Session | None = None
         self._finalizer: weakref.finalize[..., Any] | None = None
         self._last_step_ns: int | None = None
@@ -74,6 +76,8 @@ class GpuMonitor:
                 self._hooks.capture = Capture(weakref.proxy(self), self._arguments[0], options, self._hooks.frameworks)
                 self._session.watch = self._hooks.capture.observe
             self._session.start()
+            self._environment = EnvironmentFact(self._session.facts)
+            self._hooks.on_first_step = self._environment.start
             self._hooks.start()
             # A monitor that nobody holds any more (a notebook cell run again) ends; so does one at exit.
             self._finalizer = weakref.finalize(self, self._session.stop)
@@ -91,6 +95,8 @@ class GpuMonitor:
         if session is not None:
             if self._hooks is not None:
                 self._hooks.close()
+            if self._environment is not None:
+                self._environment.finish()
             session.stop(timeout_s)
         if self._finalizer is not None:
             self._finalizer.detach()

@@ -52,6 +52,9 @@ class StepHooks:
         self._paused_ns = 0  # in spans since the border, inside steps too
         self._open_spans = 0
         self._allocator_asked: int | None = None
+        # Called once, when a step has ended: the framework has then begun to compute, so that asking it for
+        # its settings no longer decides them.
+        self.on_first_step: Callable[[], None] | None = None
         self._broken: set[str] = set()
         self._collections = _Collections()
         # A monitor that nobody holds any more must not be held by `gc.callbacks`.
@@ -150,6 +153,9 @@ class StepHooks:
             self._outside_step(capture.finish)
         if self._collections.found:
             self._hand_on_collections()
+        if self.on_first_step is not None:
+            first, self.on_first_step = self.on_first_step, None
+            first()
         if self._allocator_asked is None or now - self._allocator_asked >= ALLOCATOR_EVERY_NS:
             self._allocator_asked = now
             self._guard("allocator", self._read_allocators)
