@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -61,14 +63,22 @@ class SampleBlock:
     Attributes:
         wall_ns: int64[ticks].
         step: int64[ticks], -1 where unknown.
-        columns: index of the recording's list of metrics -> [GPUs, ticks], NaN where there is no value.
-            Metrics without any value are absent.
+        ids32, ids64: places in the recording's list of metrics; those without any value are absent.
+        values32, values64: float32 and float64[ids, GPUs, ticks], NaN where there is no value.
     """
 
     wall_ns: NDArray[np.int64]
     step: NDArray[np.int64]
     gpus: int
-    columns: dict[int, NDArray[Any]]
+    ids32: NDArray[np.uint16]
+    ids64: NDArray[np.uint16]
+    values32: NDArray[np.float32]
+    values64: NDArray[np.float64]
+
+    @property
+    def columns(self) -> dict[int, NDArray[Any]]:
+        """[GPUs, ticks] by place in the list of metrics."""
+        return dict(zip((*self.ids32.tolist(), *self.ids64.tolist()), (*self.values32, *self.values64), strict=True))
 
 
 def encode_samples(wall_ns: NDArray[np.int64], step: NDArray[np.int64], values: NDArray[np.float64]) -> bytes:
@@ -115,9 +125,7 @@ def decode_samples(block: bytes) -> SampleBlock:
     at = 16 * ticks + 2 * (n32 + n64)
     values32 = np.frombuffer(body, "<f4", n32 * gpus * ticks, at).reshape(n32, gpus, ticks)
     values64 = np.frombuffer(body, "<f8", n64 * gpus * ticks, at + values32.nbytes).reshape(n64, gpus, ticks)
-    columns: dict[int, NDArray[Any]] = dict(zip(ids[:n32].tolist(), values32, strict=True))
-    columns.update(zip(ids[n32:].tolist(), values64, strict=True))
-    return SampleBlock(wall_ns, step, gpus, columns)
+    return SampleBlock(wall_ns, step, gpus, ids[:n32], ids[n32:], values32, values64)
 
 
 def encode_steps(rows: NDArray[np.int64]) -> bytes:
@@ -129,8 +137,8 @@ def encode_steps(rows: NDArray[np.int64]) -> bytes:
     return _STEPS.pack(_STEPS_MAGIC, rows.shape[1]) + zlib.compress(deltas.astype("<i8").tobytes(), 1)
 
 
-def decode_steps(block: bytes) -> NDArray[np.int64]:
-    """Unpack training steps.
+def step_deltas(block: bytes) -> NDArray[np.int64]:
+    """Unpack training steps to int64[5, steps] differences, for `join_steps`.
 
     Raises:
         DamagedBlock: it is no such block, or not whole.
@@ -142,7 +150,20 @@ def decode_steps(block: bytes) -> NDArray[np.int64]:
     magic, count = _STEPS.unpack_from(block)
     if magic != _STEPS_MAGIC or count > MAX_STEPS:
         raise DamagedBlock("not a block of steps")
-    deltas = np.frombuffer(_inflate(block[_STEPS.size :], 40 * count), "<i8").reshape(5, count)
+    return np.frombuffer(_inflate(block[_STEPS.size :], 40 * count), "<i8").reshape(5, count)
+
+
+def join_steps(blocks: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """The steps of blocks in a row: int64[5, steps], as they were given to `encode_steps`."""
+    import numpy as np
+
+    blocks = [block for block in blocks if block.shape[1]]
+    if not blocks:
+        return np.zeros((5, 0), np.int64)
+    deltas = np.concatenate(blocks, axis=1)
+    # Each block counts from zero: its first difference has to count from the end of the one before it.
+    starts = np.cumsum([0, *(block.shape[1] for block in blocks[:-1])])
+    deltas[:, starts[1:]] -= np.add.reduceat(deltas, starts, axis=1)[:, :-1]
     return np.cumsum(deltas, axis=1, dtype=np.int64)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tb_gpu_doctor import recording_format as form
-from tb_gpu_doctor.metrics import BY_ID
 from tb_gpu_doctor.recording_format import DamagedBlock, SampleBlock
+from tb_gpu_doctor.telemetry.columns import ColumnStore
 from tb_gpu_doctor.telemetry.records import Record
 from tb_gpu_doctor.telemetry.series import (
     BatchPoint,
@@ -24,13 +25,14 @@ from tb_gpu_doctor.telemetry.series import (
     StepTimes,
 )
 
-# What one recording may hold in memory. Ten hours of 8 GPUs once a second are a tenth of the samples.
-MAX_VALUES = 120_000_000
-MAX_STEPS = 20_000_000
+# What one recording may hold in memory beside its samples: ten steps a second for four days.
+MAX_STEPS = 4_000_000
 MAX_SPANS = 200_000
 MAX_NOTES = 1_000
 MAX_FACTS = 200
 MAX_GPUS = form.MAX_GPUS
+# Blocks that came before the head that tells of their GPUs.
+_MOST_EARLY = 1_000
 
 FACT_SWEEP = "batch_sweep"
 FACT_ENVIRONMENT = "environment"
@@ -46,12 +48,13 @@ class RecordingState:
 
     def __init__(self) -> None:
         self.header: dict[str, Any] = {}
+        self._gpus: list[dict[str, Any]] = []
         self.damaged = 0
         self.truncated = False
         self.sweeps: list[dict[str, Any]] = []
-        self._blocks: list[SampleBlock] = []
-        self._values = 0
-        self._steps: list[NDArray[np.int64]] = []
+        self._store: ColumnStore | None = None
+        self._early: deque[SampleBlock] = deque(maxlen=_MOST_EARLY)
+        self._steps: deque[NDArray[np.int64]] = deque()
         self._step_count = 0
         self._spans: list[Span] = []
         self._facts: dict[str, Any] = {}
@@ -67,20 +70,19 @@ class RecordingState:
     def _take(self, record: Record) -> None:
         if record.tag == form.TAG_SAMPLES:
             block = form.decode_samples(record.content)
-            self._values += sum(column.size for column in block.columns.values()) + 2 * len(block.wall_ns)
-            if self._values > MAX_VALUES:
-                self.truncated = True
-                return
-            self._blocks.append(block)
+            if self._store is None:
+                self._early.append(block)
+            else:
+                self._store.add(block)
         elif record.tag == form.TAG_STEPS:
-            rows = form.decode_steps(record.content)
-            self._step_count += rows.shape[1]
-            if self._step_count > MAX_STEPS:
-                self.truncated = True
-                return
+            rows = form.step_deltas(record.content)
             self._steps.append(rows)
+            self._step_count += rows.shape[1]
+            while self._step_count > MAX_STEPS:
+                self.truncated = True
+                self._step_count -= self._steps.popleft().shape[1]
         elif record.tag == form.TAG_RECORDING:
-            self.header = _mapping(json.loads(record.content))
+            self._take_header(_mapping(json.loads(record.content)))
         elif record.tag == form.TAG_SPANS:
             for kind, start, end, step, note in json.loads(record.content):
                 if len(self._spans) >= MAX_SPANS:
@@ -97,6 +99,21 @@ class RecordingState:
             elif len(self._facts) < MAX_FACTS or name in self._facts:
                 self._facts[name] = values
 
+    def _take_header(self, header: dict[str, Any]) -> None:
+        gpus = [_mapping(gpu) for gpu in header.get("gpus", [])][:MAX_GPUS]
+        metrics = [str(metric) for metric in header.get("metrics", [])][: form.MAX_COLUMNS]
+        self.header = header
+        self._gpus = gpus
+        if gpus and (self._store is None or (self._store.gpus, self._store.metrics) != (len(gpus), metrics)):
+            self._store = ColumnStore(metrics, len(gpus))
+            while self._early:
+                self._store.add(self._early.popleft())
+
+    @property
+    def ticks_a_sample(self) -> int:
+        """How many samples were folded to one, since the recording is longer than fits."""
+        return 1 if self._store is None else self._store.ticks_a_sample
+
     def recording(self, run: str, words: Words) -> Recording:
         """Assemble what was read.
 
@@ -110,7 +127,7 @@ class RecordingState:
         header = self.header
         if not header:
             raise DamagedBlock("no head")
-        steps = np.concatenate(self._steps, axis=1) if self._steps else np.zeros((5, 0), np.int64)
+        steps = form.join_steps(self._steps)
         environment = _mapping(self._facts.get(FACT_ENVIRONMENT) or {})
         growth = header.get("memory_growth", environment.get("memory_growth"))
         return Recording(
@@ -128,27 +145,19 @@ class RecordingState:
         )
 
     def _series(self, run: str) -> tuple[GpuSeries, ...]:
-        gpus = [_mapping(gpu) for gpu in self.header.get("gpus", [])][:MAX_GPUS]
-        metrics = [str(metric) for metric in self.header.get("metrics", [])]
-        # A recording whose head was written before its GPUs were known has blocks of this many only.
-        blocks = [block for block in self._blocks if block.gpus == len(gpus)]
+        if self._store is None:
+            return ()
         parent = run.rsplit("/", 1)[0] if "/" in run else ""
-        wall_ns = np.concatenate([block.wall_ns for block in blocks]) if blocks else np.zeros(0, np.int64)
-        step = np.concatenate([block.step for block in blocks]) if blocks else np.zeros(0, np.int64)
-        # The writer's time grows; a file made by others may not.
-        order = None if bool((np.diff(wall_ns) > 0).all()) else np.unique(wall_ns, return_index=True)[1]
-        columns = _columns(blocks, metrics, len(gpus), order)
-        if order is not None:
-            wall_ns, step = wall_ns[order], step[order]
+        columns = self._store.columns()
         series = []
-        for number, gpu in enumerate(gpus):
-            values = {name: column[number] for name, column in columns.items()}
+        for number, gpu in enumerate(self._gpus):
+            values = {name: column[number] for name, column in columns.values.items()}
             series.append(
                 GpuSeries(
                     run=_gpu_run(parent, str(gpu.get("run") or gpu.get("label") or f"gpu{number}")),
                     facts=_gpu_facts(gpu, number),
-                    wall_ns=wall_ns,
-                    step=step,
+                    wall_ns=columns.wall_ns,
+                    step=columns.step,
                     values={name: column for name, column in values.items() if not np.isnan(column).all()},
                 )
             )
@@ -173,27 +182,6 @@ class Words:
             except Exception:  # parameters of another version's text
                 pass
         return clean(str(note.get("sentence", "")), MAX_SENTENCE)
-
-
-def _columns(
-    blocks: list[SampleBlock], metrics: list[str], gpus: int, order: NDArray[np.intp] | None
-) -> dict[str, NDArray[np.float64]]:
-    """float64[GPUs, ticks] by metric, of the metrics that any block holds."""
-    present = {index for block in blocks for index in block.columns}
-    ticks = sum(len(block.wall_ns) for block in blocks)
-    found: dict[str, NDArray[np.float64]] = {}
-    for index in sorted(present):
-        if index >= len(metrics) or metrics[index] not in BY_ID:
-            continue  # of a later version
-        column = np.full((gpus, ticks), np.nan)
-        at = 0
-        for block in blocks:
-            part = block.columns.get(index)
-            if part is not None:
-                column[:, at : at + part.shape[1]] = part
-            at += len(block.wall_ns)
-        found[metrics[index]] = column if order is None else column[:, order]
-    return found
 
 
 def _gpu_run(parent: str, run: str) -> str:

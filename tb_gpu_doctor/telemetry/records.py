@@ -11,6 +11,7 @@ import os
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tb_gpu_doctor.recording_format import MAX_BLOCK_BYTES, PLUGIN_NAME
 
@@ -32,6 +33,14 @@ class Record:
     content: bytes
 
 
+@lru_cache(maxsize=1 << 14)
+def _check_of(length: bytes) -> int:
+    """The checksum of a length; lengths repeat, and it is computed in Python."""
+    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
+
+    return int(masked_crc32c(length))
+
+
 def read_records(path: str, offset: int, take: Callable[[Record], None]) -> int:
     """Hand all whole records from ``offset`` on to ``take`` and return where the next one begins.
 
@@ -42,7 +51,6 @@ def read_records(path: str, offset: int, take: Callable[[Record], None]) -> int:
         DamagedFile: a record's head cannot be right.
     """
     from tensorboard.compat.proto import event_pb2
-    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -52,7 +60,7 @@ def read_records(path: str, offset: int, take: Callable[[Record], None]) -> int:
             if len(head) < _HEAD.size:
                 break
             length, check = _HEAD.unpack(head)
-            if masked_crc32c(head[:8]) != check:
+            if _check_of(head[:8]) != check:
                 raise DamagedFile(f"at byte {offset}")
             if offset + _HEAD.size + length + _FOOT_BYTES > size:
                 break

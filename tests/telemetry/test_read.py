@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 
 from tb_gpu_doctor import recording_format as form
+from tb_gpu_doctor.metrics import METRICS
 from tb_gpu_doctor.monitor.event_file import EventFile
 from tb_gpu_doctor.monitor.origin import Origin
-from tb_gpu_doctor.telemetry import decode, find, read
+from tb_gpu_doctor.telemetry import columns, decode, find, read
 from tb_gpu_doctor.telemetry.read import TelemetryReader, has_recording, read_telemetry
 from tests.telemetry.recorded import SECOND, START_NS, Recorded
 
@@ -247,11 +248,51 @@ def test_a_record_that_claims_to_be_huge_is_not_read(tmp_path: Path) -> None:
     assert path.name in telemetry.problems[0]
 
 
-def test_what_is_longer_than_can_be_shown_is_cut_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "MAX_VALUES", 50)
-    path = recorded_file(tmp_path, ticks=30)
+def test_a_recording_longer_than_memory_is_folded_by_each_metrics_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks, bits = 400, [1, 2, 4, 8]
+    recorded = Recorded(tmp_path, gpus=2)
+    for tick in range(ticks):
+        recorded.sample(
+            tick,
+            power_watts=(tick, 2 * tick),
+            temperature_celsius=(tick % 7, tick % 5),
+            energy_joules=(tick, 10 * tick),
+            clock_event_reasons=(bits[tick % 4], 0),
+        )
+        recorded.write()
+    recorded.write(last=True)
+    whole = read_telemetry(tmp_path).recordings[0].gpus
+    monkeypatch.setattr(columns, "MAX_VALUES", len(METRICS) * 2 * 120)
     telemetry = read_telemetry(tmp_path)
-    assert 0 < len(telemetry.recordings[0].gpus[0]) < 30
+    assert "4 samples of it are folded to one" in telemetry.problems[0]
+    for number, gpu in enumerate(telemetry.recordings[0].gpus):
+        assert 90 < len(gpu) < 120
+        full = whole[number]
+        ends = np.searchsorted(full.wall_ns, gpu.wall_ns) + 1
+        assert ends[-1] == ticks, "the newest samples are there"
+        assert gpu.step.tolist() == full.step[ends - 1].tolist()
+        parts = [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+        values, fulls = gpu.values, full.values
+        assert values["energy_joules"].tolist() == [fulls["energy_joules"][part][-1] for part in parts]
+        assert values["temperature_celsius"].tolist() == [fulls["temperature_celsius"][part].max() for part in parts]
+        assert np.allclose(
+            values["power_watts"], [fulls["power_watts"][part].mean() for part in parts], rtol=0.02, atol=2
+        )
+        reasons = [np.bitwise_or.reduce(fulls["clock_event_reasons"][part].astype(int)) for part in parts]
+        assert values["clock_event_reasons"].tolist() == reasons
+
+
+def test_of_too_many_steps_the_newest_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "MAX_STEPS", 50)
+    recorded = Recorded(tmp_path, gpus=0)
+    for number in range(90):
+        recorded.writer.steps.append((number, number, 1, 1, 0))
+        path = recorded.write()
+    recorded.write(last=True)
+    telemetry = read_telemetry(tmp_path)
+    assert telemetry.recordings[0].steps.number.tolist() == list(range(40, 90))
     assert path.name in telemetry.problems[0]
 
 
