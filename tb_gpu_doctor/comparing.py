@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tb_gpu_doctor.api import SessionResult
     from tb_gpu_doctor.comparison.compare import Batches
+    from tb_gpu_doctor.comparison.history import History
     from tb_gpu_doctor.comparison.results import Comparison
     from tb_gpu_doctor.comparison.summary import RunSummary
     from tb_gpu_doctor.traces.sessions import Session
@@ -77,3 +78,49 @@ def summary_of_result(result: SessionResult, session: Session, folder: str = "")
     return summarize(
         result.diagnosis, result.traces, result.analyses, result.job, result.joined or Joined(), label or session.path
     )
+
+
+def history_of_path(
+    path: str | os.PathLike[str],
+    run: str | None = None,
+    last: int = 50,
+    progress: Progress | None = None,
+) -> History:
+    """How the sessions below a path went over time.
+
+    Args:
+        path: a logdir or a run.
+        run: TensorBoard run to look at; by default all of them.
+        last: how many sessions, the newest.
+        progress: called with a stage and the share of the work that is done, 0..1.
+
+    Raises:
+        TraceError: there is no session, or no such run.
+    """
+    from tb_gpu_doctor.api import choose_session, diagnose_session
+    from tb_gpu_doctor.comparison.history import HistoryEntry, build_history
+    from tb_gpu_doctor.diagnosis.model import Phrase
+    from tb_gpu_doctor.traces.errors import TraceError
+    from tb_gpu_doctor.traces.sessions import find_sessions
+
+    report = progress or (lambda _stage, _fraction: None)
+    scan = find_sessions(os.fspath(path))
+    chosen = choose_session(scan, run)  # for its clear errors
+    sessions = [session for session in scan.sessions if not session.is_telemetry]
+    if run is not None:
+        sessions = [session for session in sessions if session.run == chosen.run]
+    entries = []
+    for index, session in enumerate(sessions[:last]):
+        base, part = index / min(last, len(sessions)), 1 / min(last, len(sessions))
+
+        def share(stage: str, done: float, base: float = base, part: float = part) -> None:
+            report(stage, base + part * done)
+
+        problem = None
+        summary = None
+        try:
+            summary = summary_of_result(diagnose_session(session, share), session)
+        except TraceError as error:
+            problem = Phrase("history.problems.unreadable", {"reason": error})
+        entries.append(HistoryEntry(session.run, session.session, session.recorded_unix_s, summary, problem))
+    return build_history(entries)
