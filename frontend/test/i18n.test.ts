@@ -1,8 +1,16 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
 import { CATEGORIES } from "../src/charts/palette";
 import { chooseLang, fill, lang, plural, t, tId } from "../src/i18n";
-import { en } from "../src/i18n/en";
-import { es } from "../src/i18n/es";
+import { en, parts as english } from "../src/i18n/en";
+import { es, parts as spanish } from "../src/i18n/es";
+
+const files = (folder: string): string[] =>
+  readdirSync(folder, { withFileTypes: true }).flatMap((entry) =>
+    entry.isDirectory() ? files(join(folder, entry.name)) : [join(folder, entry.name)],
+  );
 
 const holes = (text: string) => [...text.matchAll(/\{(\w+)\}/g)].map((match) => match[1]).sort();
 
@@ -14,6 +22,30 @@ describe("the catalogues", () => {
       expect(es[key as keyof typeof en].trim(), key).not.toBe("");
       expect(holes(es[key as keyof typeof en]), key).toEqual(holes(text));
     }
+  });
+
+  it("hold each key in one file only, the same file in both languages", () => {
+    const place = (parts: Record<string, object>) =>
+      Object.entries(parts).flatMap(([file, texts]) => Object.keys(texts).map((key) => `${file}: ${key}`));
+    expect(place(spanish).sort()).toEqual(place(english).sort());
+    const keys = Object.values(english).flatMap((texts) => Object.keys(texts));
+    expect(keys.filter((key, i) => keys.indexOf(key) !== i)).toEqual([]);
+    expect(keys).toHaveLength(Object.keys(en).length);
+  });
+
+  it("hold nothing that no part of the tab uses", () => {
+    const source = files(fileURLToPath(new URL("../src", import.meta.url)))
+      .filter((file) => !/[\\/]i18n[\\/](en|es)[\\/]/.test(file))
+      .map((file) => readFileSync(file, "utf8"))
+      .join("\n");
+    // Words that keys are made of: `verdict_${...}`, tId("category", ...), definitions, plurals.
+    const made = [...source.matchAll(/`(\w+)_\$\{/g), ...source.matchAll(/tId\(\s*"(\w+)"/g)].map((match) => match[1]);
+    const used = (key: string): boolean =>
+      new RegExp(`["\`]${key}["\`]`).test(source) ||
+      made.some((stem) => key.startsWith(`${stem}_`)) ||
+      /^term_|_hint$|^view_/.test(key) ||
+      (/_(one|other)$/.test(key) && used(key.replace(/_(one|other)$/, "")));
+    expect(Object.keys(en).filter((key) => !used(key))).toEqual([]);
   });
 
   it("have both forms of every plural", () => {
@@ -39,9 +71,10 @@ describe("texts", () => {
   it("follow the language", () => {
     lang.value = "es";
     expect(t("close")).toBe("Cerrar");
-    expect(plural("kernels_shown", 1)).toBe("1 kernel");
+    expect(plural("gaps", 1)).toBe("1 hueco");
     lang.value = "en";
-    expect(plural("kernels_shown", 20_000)).toBe("20,000 kernels");
+    expect(plural("gaps", 20_000)).toBe("20,000 gaps");
+    expect(plural("gaps", 1000)).toBe("1000 gaps");
   });
 
   it("show what they do not know as it is", () => {

@@ -3,13 +3,15 @@ import type { DeviceResult, Diagnosis, Evidence, Finding, KernelRow, SessionInfo
 import { CATEGORIES, cssBackground, paintOf, WORK } from "../src/charts/palette";
 import { lang } from "../src/i18n";
 import { filterSessions } from "../src/shell/SessionPicker";
+import { infoOf } from "../src/state/store";
 import { gpuList } from "../src/ui/gpu";
 import { matchHost } from "../src/ui/ProfilerLink";
 import { parseRichText } from "../src/ui/RichText";
 import { filterRows, nameLength, occupancySentence, rowsInView, sortRows } from "../src/views/kernels/Kernels";
 import { accountingSentence, partsOf, presentCategories, seenCategories } from "../src/views/verdict/Accounting";
 import { groupEvidence } from "../src/views/verdict/evidence";
-import { verdictSentence } from "../src/views/verdict/Summary";
+import { splitAdvice } from "../src/views/verdict/Findings";
+import { bestSaving, verdictSentence } from "../src/views/verdict/Summary";
 
 lang.value = "en";
 
@@ -269,6 +271,24 @@ describe("advice", () => {
   });
 });
 
+describe("how to verify", () => {
+  it("is the sentence that the advice ends with", () => {
+    expect(splitAdvice(["Do x.", "Check: record again."])).toEqual({ advice: ["Do x."], check: "Record again." });
+    expect(splitAdvice(["Haz x.", "Comprobación: grabe otra vez."]).check).toBe("Grabe otra vez.");
+    expect(splitAdvice(["Check nothing."])).toEqual({ advice: ["Check nothing."], check: null });
+    expect(splitAdvice([])).toEqual({ advice: [], check: null });
+  });
+});
+
+describe("the most to gain", () => {
+  it("is that of one finding, since gains do not add up", () => {
+    const findings = [finding({ saving_ms_per_step: 5 }), finding({ saving_ms_per_step: 8 }), finding()];
+    expect(bestSaving(result({ findings }))).toEqual({ ms: 8, stepMs: 25 });
+    expect(bestSaving(result())).toBeNull();
+    expect(bestSaving(result({ findings, steps: { count: 0, source: "none", median_ms: null } }))).toBeNull();
+  });
+});
+
 describe("choosing", () => {
   const session = (label: string): SessionInfo => ({
     run: "",
@@ -286,6 +306,22 @@ describe("choosing", () => {
     expect(filterSessions(all, "SMALL train").map((each) => each.label)).toEqual(["train small"]);
     expect(filterSessions(all, "node7")).toHaveLength(2);
     expect(filterSessions(all, " ")).toHaveLength(2);
+  });
+
+  it("knows sessions that one of them offers to read as one job", () => {
+    const [a, b] = [session("s1"), session("s2")];
+    a.related = { session: "s1,s2", sessions: [a, b], hosts: ["n1", "n2"], apart_s: 3 };
+    expect(infoOf([a, b], { run: "", session: "s2" })).toBe(b);
+    const both = infoOf([a, b], { run: "", session: "s1,s2" });
+    expect(both).toMatchObject({
+      session: "s1,s2",
+      hosts: ["n1", "n2"],
+      size_bytes: 2,
+      label: "s1 + s2",
+      related: null,
+    });
+    expect(infoOf([a, b], { run: "", session: "s2,s3" })).toBeNull();
+    expect(infoOf([a, b], null)).toBeNull();
   });
 
   it("links to a host of the Profiler only when it is surely the same", () => {

@@ -2,7 +2,7 @@ import { useState } from "preact/hooks";
 import { cleanText, formatBytes, formatDuration, formatInt, fullText, shorten } from "../format";
 import { isLang, LANGS, lang, plural, t, tId } from "../i18n";
 import { saveSetting, shareUrl } from "../state/host";
-import { diagnosis, refreshSessions, selectedInfo, selectProfile, sessions, shareHash } from "../state/store";
+import { diagnosis, reload, selectedInfo, selectProfile, sessions, shareHash } from "../state/store";
 import { copyText } from "../ui/copy";
 import { Icon } from "../ui/Icon";
 import { Term } from "../ui/Term";
@@ -122,7 +122,7 @@ export function Header() {
         <h1>GPU Doctor</h1>
         <SessionPicker />
         <div class="header-tools">
-          <button type="button" class="quiet" onClick={() => void refreshSessions()} aria-busy={!!busy}>
+          <button type="button" class="quiet" onClick={() => void reload()} aria-busy={!!busy}>
             <Icon name="refresh" />
             {t("refresh")}
           </button>

@@ -162,9 +162,9 @@ export function loadDiagnosis(): void {
   void loadProfilerHosts(profile);
 }
 
-async function loadProfilerHosts(profile: ProfileId): Promise<void> {
+async function loadProfilerHosts(profile: ProfileId, again = false): Promise<void> {
   try {
-    if (profiler.peek() === undefined) profiler.value = await findProfiler();
+    if (again || profiler.peek() === undefined) profiler.value = await findProfiler();
     if (!profiler.peek()?.runs.has(profilerRun(profile))) return;
     const hosts = await profilerHosts(profile);
     if (sameProfile(profile, selected.peek())) profilerHostList.value = hosts;
@@ -299,9 +299,21 @@ export function startStore(): void {
   void refreshSessions();
 }
 
+/** The server rests between two scans, and answers from the last one meanwhile: a second look finds what is new. */
+const SECOND_LOOK_MS = 3500;
+let secondLook: ReturnType<typeof setTimeout> | undefined;
+
+/** What the reload button of TensorBoard and our own one ask for. */
+export async function reload(): Promise<void> {
+  clearTimeout(secondLook);
+  await refreshSessions();
+  if (shownProfile.peek()) void loadProfilerHosts(shownProfile.peek()!, true);
+  secondLook = setTimeout(() => {
+    if (visible.peek()) void refreshSessions();
+  }, SECOND_LOOK_MS);
+}
+
 /** A reload may reach hidden tabs too: becoming visible refreshes them anyway. */
 async function refreshWhenShown(): Promise<void> {
-  if (!visible.peek()) return;
-  profiler.value = undefined;
-  await refreshSessions();
+  if (visible.peek()) await reload();
 }

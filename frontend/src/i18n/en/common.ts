@@ -4,7 +4,6 @@ export const common = {
   close: "Close",
   copy: "Copy",
   copied: "Copied",
-  details: "Details",
   show_all: "Show all {n}",
   show_fewer: "Show fewer",
   try_again: "Try again",

@@ -15,8 +15,6 @@ export const verdict = {
   count_critical_other: "{n} critical problems",
   count_warning_one: "{n} warning",
   count_warning_other: "{n} warnings",
-  profile_warnings_one: "{n} note about the profile",
-  profile_warnings_other: "{n} notes about the profile",
   accounting_title: "Where the time went",
   accounting_lead:
     "Each GPU's window by what filled it. Communication and copies count only where nothing computed meanwhile.",

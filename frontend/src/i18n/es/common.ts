@@ -7,7 +7,6 @@ export const common: Texts<typeof en> = {
   close: "Cerrar",
   copy: "Copiar",
   copied: "Copiado",
-  details: "Detalles",
   show_all: "Mostrar los {n}",
   show_fewer: "Mostrar menos",
   try_again: "Reintentar",

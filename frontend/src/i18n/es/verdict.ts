@@ -18,8 +18,6 @@ export const verdict: Texts<typeof en> = {
   count_critical_other: "{n} problemas críticos",
   count_warning_one: "{n} advertencia",
   count_warning_other: "{n} advertencias",
-  profile_warnings_one: "{n} nota sobre el perfil",
-  profile_warnings_other: "{n} notas sobre el perfil",
   accounting_title: "En qué se fue el tiempo",
   accounting_lead:
     "La ventana de cada GPU según lo que la llenó. La comunicación y las copias solo cuentan donde nada calculaba mientras tanto.",
