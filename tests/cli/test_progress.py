@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import sys
 
 import pytest
@@ -22,13 +23,11 @@ def shown(monkeypatch: pytest.MonkeyPatch, patience_s: float, **options) -> str:
             for stage, done in (("reading", 0.0), ("decoding", 0.5), ("analysing", 0.9), ("diagnosing", 1.0)):
                 report(stage, done)
         terminal.flush()
-        os.set_blocking(master, False)
-        try:
-            return os.read(master, 100_000).decode()
-        except BlockingIOError:
-            return ""
-        finally:
-            os.close(master)
+        found = b""
+        while select.select([master], [], [], 0.2)[0]:
+            found += os.read(master, 100_000)
+    os.close(master)
+    return found.decode()
 
 
 def test_a_bar_in_the_users_language_that_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch):
