@@ -46,7 +46,7 @@ with GpuMonitor(logdir, interval_s=0.1) as monitor:
         time.sleep(0.05)
         monitor.step(step, samples=32)
     monitor.span("checkpoint", 1, 2, 7, "saved")
-    monitor.facts("environment", {"framework": "none"})
+    monitor.facts("own", {"framework": "none"})
     monitor.note("a sentence")
     monitor.allocator(3, 10, 20, 30)
     time.sleep(0.2)
@@ -58,7 +58,8 @@ with GpuMonitor(logdir, interval_s=0.1) as monitor:
     recording = one(tmp_path)
     assert [gpu.facts.framework_id for gpu in recording.gpus] == list(range(8))
     assert recording.simulated
-    assert recording.environment == {"framework": "none"}
+    assert recording.facts["own"] == {"framework": "none"}
+    assert recording.environment["driver"]["version"] == "550.54.15 (simulated)"
     assert "a sentence" in recording.notes
     assert recording.facts["driver"]["gpus_of_machine"] == 8
     assert [span.kind for span in recording.spans] == ["checkpoint"]
