@@ -16,7 +16,8 @@ import numpy as np
 
 from tb_gpu_doctor.analysis.collective_kinds import NEEDS_ALL
 from tb_gpu_doctor.analysis.collectives import Collectives
-from tb_gpu_doctor.traces.columns import PS_PER_US, Int64
+from tb_gpu_doctor.analysis.results import Float64
+from tb_gpu_doctor.traces.columns import PS_PER_US, Int32, Int64
 
 # Times of a GPU are converted to the host's clock by the profiler, with an error of a few microseconds.
 TOLERANCES = (0, 5 * PS_PER_US, 20 * PS_PER_US)
@@ -24,6 +25,9 @@ _UNBOUNDED = np.int64(1) << 61
 _ROUNDS = 4
 # What part of the collectives may contradict the others, and be left out.
 _MAX_WRONG = 0.2
+# Crystals are off by some ten millionths, never by a thousandth; and fewer collectives show no trend.
+_MAX_DRIFT = 1e-3
+_MIN_FOR_DRIFT = 9
 
 ClockProblem = Literal["no_collectives", "contradiction"]
 
@@ -40,6 +44,8 @@ class Clocks:
         collectives: how many bounded each offset, shape (n,).
         tolerance: how much the profiler's times had to be taken as uncertain for the bounds to agree.
         problem: why no offset could be told, None when some could.
+        drift: by how much a trace's clock must be stretched besides, as a fraction, shape (n,); mostly 0.
+        pivot: time on the trace's clock at which the offset is that without any stretching, shape (n,).
     """
 
     reference: int
@@ -50,6 +56,15 @@ class Clocks:
     collectives: Int64
     tolerance: int
     problem: ClockProblem | None = None
+    drift: Float64 | None = None
+    pivot: Int64 | None = None
+
+    def shift(self, trace: Int32 | Int64, time: Int64) -> Int64:
+        """What to add to times of traces to get those of the reference; ``trace`` and ``time`` broadcast."""
+        if self.drift is None or self.pivot is None:
+            return np.asarray(np.broadcast_to(self.offset[trace], np.shape(time)), dtype=np.int64)
+        stretched = np.rint(self.drift[trace] * (time - self.pivot[trace])).astype(np.int64)
+        return np.asarray(self.offset[trace] + stretched, dtype=np.int64)
 
     @property
     def error(self) -> Int64:
@@ -79,6 +94,14 @@ def find_clocks(collectives: Collectives | None, traces: int) -> Clocks:
     if not count.any():
         return Clocks(reference, nothing, nothing, nothing, alone, count, 0, "no_collectives" if traces > 1 else None)
     tolerance, closed = _agreeing(start, first_end, here)
+    drift = pivot = None
+    if closed is None:
+        # Long recordings of clocks that do not run equally fast.
+        slope, middle = _drifts(last, here, reference)
+        straight = [_stretched(times, here, slope, middle) for times in (start, last, first_end)]
+        tolerance, closed = _agreeing(straight[0], straight[2], here)
+        if closed is not None:
+            (start, last, first_end), drift, pivot = straight, slope, middle
     if closed is None:
         # A few collectives may have been matched wrongly: those that do not even overlap once aligned.
         linked = here[:, [reference]].T @ here > 0
@@ -105,7 +128,39 @@ def find_clocks(collectives: Collectives | None, traces: int) -> Clocks:
         count,
         tolerance,
         None if known.sum() > 1 or traces == 1 else "no_collectives",
+        drift,
+        pivot,
     )
+
+
+def _drifts(last: Int64, here: np.ndarray, reference: int) -> tuple[Float64, Int64]:
+    """How much faster each trace's clock must run, as a fraction, and the middle of its collectives' ends.
+
+    From the ends shared with the reference: their distance in the last third against that in the first.
+    """
+    traces = last.shape[1]
+    slope, middle = np.zeros(traces), np.zeros(traces, np.int64)
+    for trace in range(traces):
+        mine = last[here[:, trace], trace]
+        if len(mine):
+            middle[trace] = _median(mine)
+        shared = here[:, trace] & here[:, reference]
+        if trace == reference or np.count_nonzero(shared) < _MIN_FOR_DRIFT:
+            continue
+        own = last[shared, trace]
+        order = np.argsort(own, kind="stable")
+        own, distance = own[order], (last[shared, reference] - last[shared, trace])[order]
+        third = len(own) // 3
+        span = _median(own[-third:]) - _median(own[:third])
+        if span > 0:
+            found = (_median(distance[-third:]) - _median(distance[:third])) / span
+            slope[trace] = found if abs(found) <= _MAX_DRIFT else 0.0
+    return slope, middle
+
+
+def _stretched(times: Int64, here: np.ndarray, slope: Float64, middle: Int64) -> Int64:
+    moved = np.rint(slope * np.where(here, times - middle, 0)).astype(np.int64)
+    return np.where(here, times + moved, times)
 
 
 def _agreeing(start: Int64, first_end: Int64, here: np.ndarray) -> tuple[int, Int64 | None]:

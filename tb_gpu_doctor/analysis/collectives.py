@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tb_gpu_doctor.analysis.collective_groups import split_groups
 from tb_gpu_doctor.analysis.collective_kinds import NEEDS_ALL, CollectiveKind, kinds, sizes
 from tb_gpu_doctor.analysis.collective_matching import Events, identities, packed
 from tb_gpu_doctor.analysis.results import TraceAnalysis
@@ -80,7 +81,11 @@ def match_collectives(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]
     if len(parts) < 2 or not len(events.part):
         return None
     total = np.bincount(events.part, minlength=len(parts))
-    identity = identities(events, np.array([which for which, _ in parts], np.int64))
+    trace_of = np.array([which for which, _ in parts], np.int64)
+    split = split_groups(events, trace_of, groups)
+    if split is not None:
+        events, groups = split
+    identity = identities(events, trace_of)
     known = identity >= 0
     events, (_, at) = events.only(known), group(identity[known])
     if not len(at):
@@ -154,7 +159,7 @@ def _gather(
     if not columns:
         return [], Events(*(np.zeros(0, np.int64) for _ in range(9))), ()
     made = Events(*(np.concatenate(column) for column in zip(*columns, strict=True)))
-    names = tuple(name.decode("utf-8", "replace") for name, _ in lanes)
+    names = tuple(b" ".join(filter(None, texts)).decode("utf-8", "replace") for texts in lanes)
     return parts, made.only(np.lexsort((made.start, made.key, made.lane, made.step, made.part))), names
 
 

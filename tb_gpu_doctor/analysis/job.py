@@ -173,7 +173,7 @@ def lateness_of_job(collectives: Collectives, clocks: Clocks) -> JobLateness | N
     method: Method = "one_clock" if one_clock else "aligned"
     if not one_clock and (not clocks.all_known or shortest < error):
         method, error = "durations", shortest
-    arrival = found.start + clocks.offset[found.trace]
+    arrival = found.start + clocks.shift(found.trace, found.start)
     if method == "durations":
         arrival = found.start - _last_end_of_trace(found)
     low, high = np.iinfo(np.int64).min, np.iinfo(np.int64).max
@@ -190,8 +190,8 @@ def lateness_of_job(collectives: Collectives, clocks: Clocks) -> JobLateness | N
 
 def _meet(found: Collectives, clocks: Clocks) -> BoolArray:
     """Whether all participants of a collective run at one time at least, as far as clocks can tell."""
-    present, shift = found.present, clocks.offset[found.trace]
-    start, end = found.start + shift, found.end + shift
+    present = found.present
+    start, end = (times + clocks.shift(found.trace, times) for times in (found.start, found.end))
     error = int(clocks.error.max())
     low, high = np.iinfo(np.int64).min, np.iinfo(np.int64).max
     last_start = np.where(present, start, low).max(axis=1)

@@ -45,6 +45,11 @@ def clock_shifts(clocks: Clocks | None, analyses: Sequence[TraceAnalysis]) -> tu
     for index in range(len(analyses)):
         offset = int(clocks.offset[index])
         error = max(int(clocks.high[index]) - offset, offset - int(clocks.low[index]))
+        window = analyses[index].window
+        if clocks.drift is not None and clocks.pivot is not None and window is not None:
+            # one offset for all of the recording: right in its middle, less so at its ends
+            farthest = max(abs(window.start - int(clocks.pivot[index])), abs(window.end - int(clocks.pivot[index])))
+            error += round(abs(float(clocks.drift[index])) * farthest)
         if index == clocks.reference:
             found.append(ClockShift())
         elif clocks.known[index] and error < enough and abs(offset) < _FARTHEST:

@@ -137,3 +137,50 @@ def test_an_offset_over_a_third_file() -> None:
     assert (clocks.low <= true).all() and (true <= clocks.high).all()
     assert clocks.error.max() >= whole.error.max()
     assert pairwise(found, 0, 2) == (-(1 << 62), 1 << 62), "they never met"
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10_000), st.integers(2, 4), st.integers(20, 300))
+def test_clocks_that_run_unevenly_are_straightened(seed: int, hosts: int, ppm: int) -> None:
+    """A long job: without the drift the bounds contradict each other."""
+    rng = np.random.default_rng(seed)
+    job = random_job(seed, hosts, gpus=2, count=120, end_spread=2)
+    found = match_collectives(*job.analysed())
+    assert found is not None
+    stretch = 1_000
+    drift = np.concatenate(([0.0], rng.choice((-1, 1), hosts - 1) * ppm * 1e-6))
+    ahead = np.array([job.offsets[trace] * US for trace in found.trace], np.int64)
+    base = (found.start - ahead).min(axis=1, keepdims=True)
+
+    def apart(times: np.ndarray) -> np.ndarray:
+        """The same collectives far apart on the true clock, seen by clocks that drift."""
+        true = times - ahead + base * (stretch - 1)
+        return np.rint(true * (1 + drift[found.trace])).astype(np.int64) + ahead
+
+    late = dataclasses.replace(found, start=apart(found.start), end=apart(found.end))
+    clocks = find_clocks(late, hosts)
+    assert clocks.all_known and clocks.problem is None and clocks.drift is not None
+    start = late.start + clocks.shift(late.trace, late.start)
+    end = late.end + clocks.shift(late.trace, late.end)
+    true_behind = (found.start - ahead) - (found.start - ahead).min(axis=1, keepdims=True)
+    behind = start - start.min(axis=1, keepdims=True)
+    assert np.abs(behind - true_behind).max() <= int(clocks.error.max()) + 20 * US
+    assert (start.max(axis=1) <= end.min(axis=1) + 2 * clocks.tolerance).all()
+    relative = (1 + drift[clocks.reference]) / (1 + drift) - 1
+    assert np.abs(clocks.drift - relative).max() <= 2e-6
+
+
+def test_nonsense_is_no_drift() -> None:
+    """Collectives that are none contradict each other, whatever the clocks' speeds."""
+    rng = np.random.default_rng(5)
+    job = random_job(5, 2, count=60)
+    found = match_collectives(*job.analysed())
+    assert found is not None
+    moved = rng.permutation(len(found))
+    shuffled = dataclasses.replace(
+        found,
+        start=np.stack([found.start[:, 0], found.start[moved, 1]], axis=1),
+        end=np.stack([found.end[:, 0], found.end[moved, 1]], axis=1),
+    )
+    clocks = find_clocks(shuffled, 2)
+    assert clocks.problem == "contradiction" and clocks.drift is None

@@ -42,6 +42,9 @@ def check(context: Context) -> Iterator[Finding]:
         explanation.append(Phrase(f"findings.{KIND}.problems.{clocks.problem}"))
     if clocks.tolerance:
         explanation.append(Phrase(f"findings.{KIND}.tolerance", facts))
+    if clocks.drift is not None and len(known) > 1:
+        fastest = float(np.abs(clocks.drift[known]).max())
+        explanation.append(Phrase(f"findings.{KIND}.drift", {"drift": fastest * 1e6}))
     if lateness is not None and lateness.method != "one_clock":
         explanation.append(Phrase(f"findings.{KIND}.methods.{lateness.method}", {"error": lateness.error}))
     yield Finding(

@@ -2,7 +2,7 @@
 
 Reads: exposed communication without the time inside collectives in which GPUs only waited for late
 ones (that is `imbalance`). Where a GPU's collectives cannot be matched with those of others, nobody can
-tell waiting from moving: then it is a remark.
+tell waiting from moving: then it is a remark, as it is where files of some ranks are missing.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
 from tb_gpu_doctor.traces.columns import EventClass
 
 KIND = "communication_bound"
+_MAX_RANKS = 16
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ def check(context: Context) -> Iterator[Finding]:
     if moving:
         share = float(np.mean([gpu.exposed.moving / gpu.wall for gpu in moving]))
         severity = "critical" if share >= limits.communication_critical else "warning"
+        if context.job.missing_ranks:
+            severity = "info"  # what looks like moving may be waiting for a rank whose file is missing
         yield _finding(context, moving, share, severity, "explanation")
         return
     unsplit = [
@@ -65,6 +68,10 @@ def _finding(context: Context, found: list[_Gpu], share: float, severity: str, s
     explanation = [Phrase(f"findings.{KIND}.{sentence}", facts)]
     if sentence == "explanation" and waiting > 0.005:
         explanation.append(Phrase(f"findings.{KIND}.waiting", facts))
+    lost = context.job.missing_ranks
+    if lost:
+        some = tuple(map(str, lost[:_MAX_RANKS])) + (("…",) if len(lost) > _MAX_RANKS else ())
+        explanation.append(Phrase(f"findings.{KIND}.missing", {"ranks": some, "count": len(lost)}))
     bandwidth = context.job.bandwidth
     if bandwidth is not None:
         rate = {"rate": bandwidth.bytes_per_s / 1e9, "count": bandwidth.collectives, "size": bandwidth.size_bytes}
@@ -73,7 +80,7 @@ def _finding(context: Context, found: list[_Gpu], share: float, severity: str, s
     gains = [
         min(gpu.exposed.moving, gpu.compute) * factor
         for gpu in found
-        if sentence == "explanation" and (factor := gpu.profile.per_step) is not None
+        if sentence == "explanation" and not lost and (factor := gpu.profile.per_step) is not None
     ]
     return Finding(
         kind=KIND,
