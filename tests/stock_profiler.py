@@ -49,6 +49,8 @@ class StockKernel:
     total_us: float
     min_us: float
     max_us: float
+    uses_tensor_cores: bool = False
+    op_takes_tensor_cores: bool = False
 
 
 def run_tool(path: Path, tool: str, timeout_s: float = 120.0) -> bytes:
@@ -90,6 +92,8 @@ def kernel_stats(path: Path) -> tuple[StockKernel, ...]:
                 total_us=float(row["total_duration_us"]),
                 min_us=float(row["min_duration_us"]),
                 max_us=float(row["max_duration_us"]),
+                uses_tensor_cores=bool(row["is_kernel_using_tensor_core"]),
+                op_takes_tensor_cores=bool(row["is_op_tensor_core_eligible"]),
             )
         )
     return tuple(rows)

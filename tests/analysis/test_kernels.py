@@ -1,8 +1,9 @@
-"""The kernel table against loops over the events, and against the stock Profiler."""
+"""The kernel table against loops over the events; what single kernels say; names."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +20,12 @@ from tb_gpu_doctor.traces.columns import (
     CopyKind,
     Device,
     EventClass,
+    SparseStat,
     StringTable,
     Trace,
     device_events,
     host_events,
 )
-from tests.stock_profiler import MAX_ROWS, StockKernel, kernel_stats
 
 STRINGS = [
     "ampere_sgemm_128x64_nn",
@@ -208,6 +209,52 @@ def test_garbage_details_leave_the_row_without_launch_facts() -> None:
     assert row.calls == 1
 
 
+def test_a_recorded_occupancy_that_differs_is_marked() -> None:
+    row = one_kernel(DEVICES[0], 5, occupancy_pct=99.0)  # computed: 50 %
+    assert (row.recorded_occupancy, row.occupancy_differs) == (0.99, True)
+    row = one_kernel(DEVICES[0], 5, occupancy_pct=50.6)  # as rounded by somebody
+    assert row.recorded_occupancy == pytest.approx(0.506) and not row.occupancy_differs
+    row = one_kernel(DEVICES[0], 5)  # its details say 25 %
+    assert (row.recorded_occupancy, row.occupancy_differs) == (0.25, True)
+    assert not one_kernel(DEVICES[0], 6).occupancy_differs
+    assert not one_kernel(
+        replace(DEVICES[1], index=0), 7, occupancy_pct=99.0
+    ).occupancy_differs  # nothing to compare with
+
+
+def test_what_the_last_wave_leaves_empty() -> None:
+    # 108 blocks, 4 of them on each of 108 SMs: a quarter of a wave
+    row = one_kernel(DEVICES[0], 5)
+    assert (row.wave_blocks, row.waves, row.tail) == (432, 0.25, None)
+    assert row.achieved_occupancy == pytest.approx(0.5 / 4)
+    # 8 blocks on 4 SMs that hold 3 each: two thirds of one wave; on 2 SMs: one wave and a third
+    small = Device(0, "host", 0, sm_count=2, compute_capability=(8, 0))
+    row = one_kernel(small, 6)
+    assert (row.wave_blocks, row.tail) == (6, pytest.approx(1 / 3))
+    assert row.waves == pytest.approx(4 / 3) and row.achieved_occupancy == pytest.approx(12 / 64 * 2 / 3)
+
+
+def test_tensor_cores_only_where_the_gpu_has_them() -> None:
+    assert (one_kernel(DEVICES[0], 5).tensor_cores, one_kernel(DEVICES[0], 5).data_type) == ("unused", "float32")
+    for device in (DEVICES[1], DEVICES[2], Device(0, "host", 0, sm_count=28, compute_capability=(6, 1))):
+        assert one_kernel(replace(device, index=0), 5).tensor_cores is None
+
+
+def test_bytes_and_operations_count_only_where_every_call_has_them() -> None:
+    gpu = Device(0, "host", 0, memory_bandwidth_bytes_per_s=10**12, peak_flops_per_s=1e15)
+    rows = [{"device": 0, "start": i * 100, "duration": 10**6, "name": i // 2, "details": -1} for i in range(4)]
+    stats = {
+        "bytes_accessed": SparseStat(np.array([0, 1, 2]), np.array([800_000, 900_000, 900_000])),
+        "flops": SparseStat(np.array([0, 1, 2]), np.array([1, 2, 3])),
+        "achieved_occupancy_pct": SparseStat(np.array([1, 3]), np.array([40, 60])),
+    }
+    table = kernel_table(replace(make_trace(rows, (gpu,)), device_stats=stats), None)
+    first, second = sorted(table.rows, key=lambda row: row.name)
+    assert (first.bytes_accessed, first.flops, first.bound) == (1_700_000, 3, "memory")
+    assert (second.bytes_accessed, second.flops, second.bound) == (None, None, None)
+    assert (first.recorded_achieved, second.recorded_achieved) == (0.4, 0.6)
+
+
 def test_no_events() -> None:
     table = kernel_table(make_trace([]), None)
     assert table.rows == ()
@@ -302,73 +349,6 @@ def test_the_op_speaks_for_a_mute_name_only() -> None:
 @pytest.mark.parametrize("part", ["cijk_", "miopen", "warpspecialized", "triton_tem_fused", "nccl", "conv", "\n", "é"])
 def test_long_names_are_quick(part: str) -> None:
     assert kernel_family(part * (100_000 // len(part)), part * 1000) in FAMILIES
-
-
-# -- The stock Profiler -----------------------------------------------------------------
-
-
-def profiles() -> list[Path]:
-    repository = Path(__file__).parents[2]
-    roots = (repository / "demo_logs", repository.parent / "shared" / "traces")
-    return [path for root in roots for path in sorted(root.glob("**/plugins/profile/*/*.xplane.pb"))]
-
-
-def ours_by_shape(trace: Trace) -> dict[tuple[object, ...], list[KernelRow]]:
-    shapes = defaultdict(list)
-    for row in kernel_table(trace, None).rows:
-        shapes[row.name, row.registers or 0, row.grid, row.block].append(row)
-    return shapes
-
-
-def stock_by_shape(path: Path) -> dict[tuple[object, ...], list[StockKernel]]:
-    shapes = defaultdict(list)
-    for row in kernel_stats(path):
-        registers = row.registers if row.registers <= 255 else 0
-        shapes[row.name, registers, row.grid, row.block].append(row)
-    return shapes
-
-
-@pytest.mark.parametrize("path", profiles(), ids=lambda path: f"{path.parents[3].name}-{path.name.split('.')[0]}")
-def test_against_the_stock_profiler(path: Path) -> None:
-    """Calls and times per kernel and launch shape, over all GPUs of a file.
-
-    Where the two differ on purpose:
-
-    - the stock Profiler merges all GPUs of a file, so ours are summed over them;
-    - it keeps the 1,000 longest kernels;
-    - it cuts each duration to whole nanoseconds: one event may differ by one;
-    - it shows the registers as recorded, garbage included (2,191,500,840); ours are unknown then;
-    - its shared memory leaves out ``shm`` (TF 2.3/2.4) and ``group_mem`` (ROCm);
-    - it splits a kernel by its op, we name the most frequent one;
-    - kernels without launch details (CUDA graphs recorded as one event) are missing there.
-    """
-    xplane = pytest.importorskip("tb_gpu_doctor.traces.xplane")
-    trace = xplane.read_xplane(path)
-    ours, stock = ours_by_shape(trace), stock_by_shape(path)
-    complete = sum(map(len, stock.values())) < MAX_ROWS
-    for shape, rows in stock.items():
-        assert shape in ours, shape
-        mine = ours[shape]
-        calls = sum(row.calls for row in rows)
-        if complete:
-            assert sum(row.calls for row in mine) == calls
-            assert sum(row.total_ps for row in mine) / 1e6 == pytest.approx(
-                sum(row.total_us for row in rows), abs=0.001 * (calls + len(rows))
-            )
-            assert min(row.min_ps for row in mine) / 1e6 == pytest.approx(min(row.min_us for row in rows), abs=0.002)
-        assert max(row.max_ps for row in mine) / 1e6 == pytest.approx(max(row.max_us for row in rows), abs=0.002)
-        check_occupancy(trace, mine, rows)
-    if complete:
-        assert all(shape in stock for shape, rows in ours.items() if rows[0].grid is not None)
-
-
-def check_occupancy(trace: Trace, mine: list[KernelRow], stock: list[StockKernel]) -> None:
-    """Where the recording knows an occupancy, ours is the same up to its rounding."""
-    recorded = {row.occupancy_pct for row in stock} - {0.0}
-    for row in mine:
-        if recorded and trace.devices[row.device].is_nvidia:
-            assert row.occupancy is not None
-            assert min(abs(100 * row.occupancy - pct) for pct in recorded) <= 1.0
 
 
 def test_plausible_occupancy_of_a_real_v100_run(shared_traces: Path) -> None:

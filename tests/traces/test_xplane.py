@@ -129,6 +129,37 @@ def test_real_copies() -> None:
 # -- what a file may hold ------------------------------------------------------------------
 
 
+def test_operations_and_bytes_are_kept_where_they_are(path: Path) -> None:
+    space = Space()
+    # the later GPU first, events out of order: the rows must be those of the sorted events
+    for ident in (1, 0):
+        line = gpu(space, ident, {"peak_teraflops_per_second": 989.5}).line(7, "Stream #7(Compute)")
+        line.event(f"late{ident}", 300, 10, {"flops": Unsigned(7 + ident), "bytes_accessed": 70 + ident})
+        line.event(f"early{ident}", 100, 10, {"flops": 5 + ident})
+        line.event(f"none{ident}", 200, 10, {"bytes_accessed": -3})
+    path.write_bytes(space.encode())
+    trace = read_xplane(str(path))
+    events = trace.device_events
+    named = {
+        name: {trace.strings[events.name[row]]: value for row, value in zip(stat.rows, stat.values, strict=True)}
+        for name, stat in trace.device_stats.items()
+    }
+    assert named == {
+        "flops": {"early0": 5, "late0": 7, "early1": 6, "late1": 8},
+        "bytes_accessed": {"late0": 70, "late1": 71},
+    }
+    assert [device.peak_flops_per_s for device in trace.devices] == [989.5e12] * 2
+
+
+@pytest.mark.parametrize("peak", [0.0, -1.0, float("nan"), float("inf"), 1e9, b"fast"])
+def test_a_peak_that_no_gpu_has_is_unknown(path: Path, peak: float | bytes) -> None:
+    space = Space()
+    gpu(space, 0, {"peak_teraflops_per_second": peak}).line(7, "Stream #7").event("k", 0, 1)
+    path.write_bytes(space.encode())
+    trace = read_xplane(str(path))
+    assert trace.devices[0].peak_flops_per_s is None and trace.device_stats == {}
+
+
 def test_a_written_trace_comes_back(path: Path) -> None:
     space = Space(hostnames=("host-9",), warnings=("w",), errors=("e",))
     plane = gpu(
