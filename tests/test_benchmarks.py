@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import job
 from benchmarks.cases import Measurement
 from benchmarks.generate import Shape, generate
+from benchmarks.job_files import FORMATS, write_job
 from benchmarks.run import Goal, Runs, Suite, put_section, ratio, run_case, table
+from tb_gpu_doctor.api import diagnose_session
+from tb_gpu_doctor.traces.sessions import find_sessions
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +69,23 @@ def test_sections_replace_their_own_and_leave_others(tmp_path: Path) -> None:
     put_section("B", "two", path)
     put_section("A", "three", path)
     assert path.read_text(encoding="utf-8") == "# Benchmarks\n\n## A\n\nthree\n\n## B\n\ntwo\n"
+
+
+def test_a_job_is_measured_by_one_process_and_by_several() -> None:
+    cells = job.measure_job("kineto", 2, 2_000, 2, 1)
+    assert len(cells) == len(job.HEADER) and cells[:2] == ["kineto", "2"]
+    by_name = dict(zip(job.HEADER, cells, strict=True))
+    assert float(by_name["peak MB of a worker"]) > 10 and float(by_name["CPU ms a rank"]) > 0
+    assert by_name["result"].split(",")[0] in ("ok", "warning", "critical", "cannot_tell")
+
+
+def test_all_ranks_of_a_job_run_the_same_collectives(tmp_path: Path) -> None:
+    for form in FORMATS:
+        write_job(tmp_path / form, form, 3, 6_000)
+        (session,) = find_sessions(str(tmp_path / form)).sessions
+        result = diagnose_session(session)
+        found = result.job.collectives
+        assert found is not None and found.present.all() and found.present.shape[1] == 3
+        assert [len(trace.device_events) for trace in result.traces] == [3_000] * 3
+        assert [len(trace.host_events) for trace in result.traces] == [3_000] * 3
+        assert result.job.clocks.all_known
