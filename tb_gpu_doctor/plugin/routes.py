@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from werkzeug.wrappers import Request, Response
 
+from tb_gpu_doctor.plugin.history_view import MAX_SESSIONS, HistoryView, Summaries, compare_answer
+from tb_gpu_doctor.plugin.history_view import build as build_history_view
 from tb_gpu_doctor.plugin.messages import HttpError, ProfileError
 from tb_gpu_doctor.plugin.responses import (
     StaticFile,
@@ -29,6 +31,7 @@ from tb_gpu_doctor.plugin.worker import OWN_FAILURES, OWN_FAILURES_ON_FILES, Job
 from tb_gpu_doctor.traces.errors import TraceError
 
 if TYPE_CHECKING:
+    from tb_gpu_doctor.comparison.summary import RunSummary
     from tb_gpu_doctor.plugin.session_view import SessionView
     from tb_gpu_doctor.report.kernel_list import By
     from tb_gpu_doctor.traces.related import Offer
@@ -82,6 +85,8 @@ class Routes:
         self._worker = worker
         self._logdir = logdir
         self._analyse = analyse
+        self._summaries = Summaries()
+        self._histories: Worker[HistoryView] = Worker(max_results=8, workers=1)
         self._static = {name: StaticFile(STATIC_FOLDER / name, kind) for name, kind in STATIC_FILES.items()}
 
     def apps(self) -> dict[str, WsgiApp]:
@@ -112,6 +117,8 @@ class Routes:
             "/telemetry/series": self._telemetry_series,
             "/timeline/telemetry": self._timeline_telemetry,
             "/batch_sweeps": self._batch_sweeps,
+            "/compare": self._compare,
+            "/history": self._history,
             "/doc": self._doc,
         }
         handlers |= {f"/{name}": file.answer for name, file in self._static.items()}
@@ -270,6 +277,52 @@ class Routes:
     def _batch_sweeps(self, request: Request) -> Response:
         return json_answer(request, self._view(request).telemetry.sweeps())
 
+    def _compare(self, request: Request) -> Response:
+        from tb_gpu_doctor.comparison.compare import Batches
+
+        batches = [
+            int_argument(request, name, 1, 1 << 40) if request.args.get(name) else None
+            for name in ("batch_before", "batch_after")
+        ]
+        views = [
+            self._view_of(self._named(name_argument(request, f"{which}_run"), _session_argument(request, which)))
+            for which in ("before", "after")
+        ]
+        return json_answer(
+            request, compare_answer(views[0].summary, views[1].summary, Batches(*batches), language(request))
+        )
+
+    def _history(self, request: Request) -> Response:
+        run = name_argument(request, "run") if "run" in request.args else None
+        snapshot = self._scanner.snapshot(wait_s=SCAN_WAIT_S)
+        found = [one for one in snapshot.sessions if not one.session.is_telemetry and run in (None, one.run)]
+        if not found:
+            if not snapshot.complete:
+                raise _NotReady(Progress("queued"))
+            raise HttpError(404, "unknown_session", path=run or "", name=run or "")
+        newest = found[:MAX_SESSIONS]
+        key = "\n".join(one.key for one in newest)
+        owner = "all" if run is None else f"run {run}"
+        job = self._histories.submit(
+            key, owner, lambda report: build_history_view(newest, self._summaries, self._summarize, report)
+        )
+        if job.error is not None:
+            raise HttpError(500, job.error.code, path="")
+        if job.result is None:
+            raise _NotReady(job.progress)
+        return json_answer(request, job.result.answer(language(request)))
+
+    def _summarize(self, found: FoundSession, report: Report) -> RunSummary:
+        """A session's summary, of its view where that is there."""
+        job = self._worker.peek(found.key)
+        if job is not None and job.result is not None:
+            return job.result.summary
+        from tb_gpu_doctor.api import diagnose_session
+        from tb_gpu_doctor.comparing import summary_of_result
+
+        session = dataclasses.replace(found.session, run=found.run)
+        return summary_of_result(diagnose_session(session, report), session)
+
     def _doc(self, request: Request) -> Response:
         from tensorboard import plugin_util
 
@@ -284,7 +337,9 @@ class Routes:
 
     def _find(self, request: Request) -> FoundSession:
         """The session that the request names, out of those that the scan found."""
-        run, session = name_argument(request, "run"), name_argument(request, "session", MAX_SESSION_CHARS)
+        return self._named(name_argument(request, "run"), name_argument(request, "session", MAX_SESSION_CHARS))
+
+    def _named(self, run: str, session: str) -> FoundSession:
         try:
             found = self._scanner.snapshot(refresh=False).find(run, session)
             if found is None:  # recorded a moment ago, or TensorBoard has just started
@@ -300,7 +355,9 @@ class Routes:
         return found
 
     def _view(self, request: Request) -> SessionView:
-        found = self._find(request)
+        return self._view_of(self._find(request))
+
+    def _view_of(self, found: FoundSession) -> SessionView:
         job = self._worker.submit(found.key, found.owner, functools.partial(self._run, found))
         if job.error is not None:
             raise _failure(found, job)
@@ -315,6 +372,10 @@ class Routes:
         from tb_gpu_doctor.plugin.session_view import analyse
 
         return analyse(session, report, lambda path: shown_path(path, found.root))
+
+
+def _session_argument(request: Request, which: str) -> str:
+    return name_argument(request, f"{which}_session", MAX_SESSION_CHARS)
 
 
 def _lane(request: Request, count: int) -> int | None:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tb_gpu_doctor.comparing import summary_of_result
 from tb_gpu_doctor.parallel.transport import with_own_arrays
 from tb_gpu_doctor.plugin.collectives_view import collectives_answer
 from tb_gpu_doctor.plugin.gaps_view import GapsView
@@ -87,6 +88,7 @@ class SessionView:
             [trace.wall_start_unix_ns for trace in result.traces],
             window_of([profile_span(trace, trace.host).window_ns for trace in result.traces]),
         )
+        self.summary = summary_of_result(result, session)
         self._lock = threading.Lock()
         self._diagnosis_json: dict[str, bytes] = {}
 

@@ -1,0 +1,133 @@
+"""The answers of ``compare`` and ``history``: sessions side by side, from summaries that are small enough to keep."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tb_gpu_doctor.plugin.responses import to_json
+from tb_gpu_doctor.plugin.scanner import FoundSession
+from tb_gpu_doctor.plugin.worker import Report
+from tb_gpu_doctor.traces.errors import TraceError
+
+if TYPE_CHECKING:
+    from tb_gpu_doctor.comparison.compare import Batches
+    from tb_gpu_doctor.comparison.history import History
+    from tb_gpu_doctor.comparison.summary import RunSummary
+    from tb_gpu_doctor.traces.sessions import Session
+
+# Of about a hundred kilobytes each.
+MAX_SUMMARIES = 1_000
+# Sessions that one history looks at, the newest.
+MAX_SESSIONS = 100
+
+
+class Summaries:
+    """Summaries by the key of the content they were made of; the least recently used are forgotten."""
+
+    def __init__(self, most: int = MAX_SUMMARIES) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, RunSummary] = OrderedDict()
+
+    def get(self, key: str) -> RunSummary | None:
+        """The summary, None where there is none."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def put(self, key: str, summary: RunSummary) -> None:
+        """Keep a summary."""
+        with self._lock:
+            self._kept[key] = summary
+            while len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+
+
+@dataclass(frozen=True)
+class HistoryView:
+    """A history with its answer in each language that was asked for."""
+
+    history: History
+    _answers: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def size_bytes(self) -> int:
+        """Approximate memory held."""
+        return 100_000 * len(self.history.entries) + sum(map(len, self._answers.values()))
+
+    def answer(self, lang: str) -> bytes:
+        """The answer of ``history``."""
+        from tb_gpu_doctor.report.history_json import history_dict
+
+        if lang not in self._answers:
+            self._answers[lang] = to_json(history_dict(self.history, lang))
+        return self._answers[lang]
+
+
+def compare_answer(before: RunSummary, after: RunSummary, batches: Batches, lang: str) -> bytes:
+    """The answer of ``compare``; the last few are kept, since the tab asks again when it is shown."""
+    return _compared(_Pair(before, after), batches.before, batches.after, lang)
+
+
+class _Pair:
+    """Two summaries that are equal to themselves only: their arrays cannot be hashed."""
+
+    def __init__(self, before: RunSummary, after: RunSummary) -> None:
+        self.before, self.after = before, after
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Pair) and other.before is self.before and other.after is self.after
+
+    def __hash__(self) -> int:
+        return hash((id(self.before), id(self.after)))
+
+
+@functools.lru_cache(maxsize=16)
+def _compared(pair: _Pair, batch_before: int | None, batch_after: int | None, lang: str) -> bytes:
+    from tb_gpu_doctor.comparison.compare import Batches, compare
+    from tb_gpu_doctor.report.comparison_json import comparison_dict
+
+    return to_json(comparison_dict(compare(pair.before, pair.after, Batches(batch_before, batch_after)), lang))
+
+
+def build(
+    found: Sequence[FoundSession],
+    summaries: Summaries,
+    summarize: Callable[[FoundSession, Report], RunSummary],
+    report: Report,
+) -> HistoryView:
+    """Summarize the sessions that no summary is known of, and look for changes; runs in a background thread.
+
+    Args:
+        found: sessions of the logdir.
+        summaries: those that are known; new ones are added.
+        summarize: diagnoses a session; raises `TraceError` where it cannot be read.
+        report: called with a stage and the share of the work that is done.
+    """
+    from tb_gpu_doctor.comparison.history import HistoryEntry, build_history
+    from tb_gpu_doctor.diagnosis.model import Phrase
+
+    entries = []
+    for index, one in enumerate(found):
+        base, part = index / len(found), 1 / len(found)
+
+        def share(stage: str, done: float, base: float = base, part: float = part) -> None:
+            report(stage, base + part * done)
+
+        problem = None
+        summary = summaries.get(one.key)
+        if summary is None:
+            try:
+                summary = summarize(one, share)
+                summaries.put(one.key, summary)
+            except TraceError as error:
+                problem = Phrase("history.problems.unreadable", {"reason": error})
+        session: Session = one.session
+        entries.append(HistoryEntry(one.run, session.session, session.recorded_unix_s, summary, problem))
+    return HistoryView(build_history(entries))

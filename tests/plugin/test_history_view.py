@@ -1,0 +1,89 @@
+"""``compare`` and ``history`` over the routes, on real sessions."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from tb_gpu_doctor.comparing import compare_paths, history_of_path
+from tb_gpu_doctor.plugin.history_view import Summaries
+from tb_gpu_doctor.report.comparison_json import comparison_dict
+from tb_gpu_doctor.report.history_json import history_dict
+from tests.comparison.summaries import summary
+from tests.plugin.test_routes import Site
+
+BEFORE, AFTER = "2026_03_02_09_14_05", "2026_03_06_16_33_48"
+
+
+@pytest.fixture(scope="module")
+def site(demo_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Site:
+    logdir = tmp_path_factory.mktemp("logs")
+    for name in ("input_bound", "healthy"):
+        shutil.copytree(demo_logs / name / "plugins", logdir / name / "plugins")
+    broken = logdir / "broken" / "plugins" / "profile" / "2026_01_01_00_00_00"
+    broken.mkdir(parents=True)
+    (broken / "host.xplane.pb").write_bytes(b"\x0a\xff\xff\xff")
+    return Site(logdir)
+
+
+def answer(site: Site, route: str) -> dict[str, object]:
+    """The answer once the work is done."""
+    for _ in range(600):
+        response = site.get(route)
+        if response.status_code != 202:
+            assert response.status_code == 200, response.text
+            return dict(response.json or {})
+        time.sleep(0.02)
+    raise AssertionError("never done")
+
+
+def test_compare_is_what_the_command_says(site: Site) -> None:
+    route = f"compare?before_run=input_bound&before_session={BEFORE}&after_run=healthy&after_session={AFTER}&lang=es"
+    found = answer(site, route)
+    logdir = Path(site.scanner.snapshot().sessions[0].root.path)
+    expected = comparison_dict(compare_paths(logdir / "input_bound", logdir / "healthy"), "es")
+    for name in ("outcome", "change", "parts", "findings", "kernels", "reasons"):
+        assert found[name] == json.loads(json.dumps(expected[name])), name
+    assert found["outcome"] == "faster" and found["language"] == "es"
+
+
+def test_history_is_what_the_command_says_and_names_what_is_broken(site: Site) -> None:
+    found = answer(site, "history")
+    expected = history_dict(history_of_path(Path(site.scanner.snapshot().sessions[0].root.path)))
+    assert found["headline"] == expected["headline"] and found["changes"] == expected["changes"]
+    sessions = found["sessions"]
+    assert isinstance(sessions, list) and [s["run"] for s in sessions] == ["broken", "input_bound", "healthy"]
+    assert sessions[0]["problem"] and "/" not in sessions[0]["problem"].replace("host.xplane.pb", "")
+    one = answer(site, "history?run=healthy")
+    assert isinstance(one["sessions"], list) and len(one["sessions"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("route", "status"),
+    [
+        ("compare?before_run=none&before_session=x&after_run=healthy&after_session=" + AFTER, 404),
+        ("compare", 404),
+        (
+            f"compare?before_run=healthy&before_session={AFTER}&after_run=healthy&after_session={AFTER}&batch_after=0",
+            400,
+        ),
+        ("history?run=none", 404),
+        ("history?run=../..", 404),
+    ],
+)
+def test_what_is_not_there_is_said(site: Site, route: str, status: int) -> None:
+    site.scanner.snapshot(wait_s=5)
+    assert site.get(route).status_code == status
+
+
+def test_summaries_are_bounded() -> None:
+    kept = Summaries(most=2)
+    for name in ("a", "b"):
+        kept.put(name, summary())
+    assert kept.get("a") is not None
+    kept.put("c", summary())
+    assert kept.get("b") is None and kept.get("a") is not None
