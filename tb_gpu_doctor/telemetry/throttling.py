@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tb_gpu_doctor.metrics import THROTTLE_BITS
 from tb_gpu_doctor.telemetry.samples import Bool, Float64, busy, column, seconds, step_at, weighted_mean
@@ -25,8 +26,12 @@ _REASONS: dict[Kind, tuple[str, ...]] = {
     "power": ("power_brake", "software_power"),
     "other": ("hardware_slowdown",),
 }
-# These count only while the clock is below this part of its maximum.
+# These count only while the clock is below this part of its maximum, or, of the thermal one, of what the GPU runs
+# at when nothing holds it back.
 _NEED_LOW_CLOCK = {"software_power": 0.90, "software_thermal": 0.95}
+# So many busy samples without any reason tell what the GPU runs at by itself.
+_FREE_SAMPLES = 20
+_WORKING_PERCENT = 10.0
 # From its beginning on a lasting state fills this part of the busy time, and holds this part of all throttling.
 _LASTING, _MOST = 0.80, 0.50
 # Bands that are this many ticks apart are one.
@@ -87,19 +92,31 @@ def reason_masks(series: GpuSeries) -> dict[str, Bool]:
     known = np.isfinite(bits)
     whole = np.where(known, bits, 0).astype(np.int64)
     clock, top = column(series, "sm_clock_mhz"), series.facts.limits.get("sm_clock_max_mhz")
+    usual = {"software_power": top, "software_thermal": _free_clock(series, whole) or top}
     masks = {}
     for name, bit in THROTTLE_BITS.items():
         mask = (whole & bit) != 0
         part = _NEED_LOW_CLOCK.get(name)
         if part is not None:
             # Without clocks a power cap proves nothing, while a thermal bit still is a thermal bit.
-            if clock is not None and top:
-                mask &= ~(clock >= part * top)
+            reference = usual[name]
+            if clock is not None and reference:
+                mask &= ~(clock >= part * reference)
             elif name == "software_power":
                 mask &= False
         masks[name] = mask
     masks["hardware_slowdown"] &= ~(masks["hardware_thermal"] | masks["power_brake"])
     return masks
+
+
+def _free_clock(series: GpuSeries, bits: NDArray[np.int64]) -> float | None:
+    """Median clock while busy with no bit of any throttling set; None where that hardly occurs."""
+    clock, working = column(series, "sm_clock_mhz"), busy(series, _WORKING_PERCENT)
+    if clock is None:
+        return None
+    free = np.isfinite(clock) & ((bits & sum(THROTTLE_BITS.values())) == 0)
+    free = free if working is None else free & working
+    return float(np.median(clock[free])) if int(free.sum()) >= _FREE_SAMPLES else None
 
 
 def kind_masks(series: GpuSeries) -> dict[Kind, Bool]:

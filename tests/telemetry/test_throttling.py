@@ -83,7 +83,8 @@ def test_a_lasting_state_has_a_beginning_in_steps_and_figures() -> None:
 def test_a_single_early_sample_is_not_the_beginning() -> None:
     bits = np.where(np.arange(1000) >= 400, SOFTWARE_THERMAL, 0)
     bits[30] = SOFTWARE_THERMAL
-    found = only("thermal", count=1000, clock_event_reasons=bits, sm_clock_mhz=1300)
+    clock = np.where(bits > 0, 1300, 1900)
+    found = only("thermal", count=1000, clock_event_reasons=bits, sm_clock_mhz=clock)
     assert found.lasting and found.since_step == 4000
     assert found.slowdown_celsius == 87  # the software's limit, not the hardware's
 
@@ -148,3 +149,11 @@ def test_every_bit_belongs_to_one_kind_at_most() -> None:
             kind for kind, mask in kind_masks(series(clock_event_reasons=bit, sm_clock_mhz=500)).items() if mask.any()
         ]
         assert len(kinds) == (0 if name == "sync_boost" else 1)
+
+
+def test_the_software_bit_at_the_usual_clock_costs_nothing() -> None:
+    # The GPU boosts to 1,800 of 2,000 MHz by itself; with the bit set it runs at 1,780.
+    bits = np.where(np.arange(200) % 2, SOFTWARE_THERMAL, 0)
+    assert measure(series(count=200, clock_event_reasons=bits, sm_clock_mhz=np.where(bits > 0, 1780, 1800)), BUSY) == ()
+    slow = np.where(bits > 0, 1600, 1800)
+    assert measure(series(count=200, clock_event_reasons=bits, sm_clock_mhz=slow), BUSY)[0].kind == "thermal"
