@@ -2,6 +2,7 @@
 
     python -m benchmarks.hta                     # generated jobs, and recorded ones where they are present
     python -m benchmarks.hta --only "8 ranks"    # some of them
+    python -m benchmarks.hta --large             # also one rank of 1 M events: HTA needs minutes for it
 
 HTA is installed into an environment of its own in a temporary folder (``--hta-python`` names one that has it).
 Each measurement is a process of its own, imports not counted; the two take turns. The comparison goes to the
@@ -16,7 +17,6 @@ import json
 import math
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -67,19 +67,19 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What both said, by the median of the rounds."""
+    """What both said in each round. The least counts: what else a machine does only adds to a time."""
 
     ours: list[Json]
     theirs: list[Json]
 
-    def median(self, who: list[Json], quantity: str) -> float:
-        """Median of one quantity."""
-        return statistics.median(float(run[quantity]) for run in who)
+    def least(self, who: list[Json], quantity: str) -> float:
+        """One quantity in the round that had least of it."""
+        return min(float(run[quantity]) for run in who)
 
     @property
     def ratio(self) -> float:
         """Our time over theirs."""
-        return self.median(self.ours, "seconds") / self.median(self.theirs, "seconds")
+        return self.least(self.ours, "seconds") / self.least(self.theirs, "seconds")
 
 
 def install(folder: Path) -> Path:
@@ -184,15 +184,16 @@ def times_table(found: dict[str, Outcome]) -> str:
     rows = []
     for title, outcome in found.items():
         numbers = [
-            f"{outcome.median(who, quantity) / unit:.{digits}f}"
+            f"{outcome.least(who, quantity) / unit:.{digits}f}"
             for quantity, unit, digits in (("seconds", 1, 2), ("cpu_seconds", 1, 2), ("peak_bytes", 1e6, 0))
             for who in (outcome.ours, outcome.theirs)
         ]
         share = f"1/{1 / outcome.ratio:.1f}"
         if _is_generated(title):
             share += ": goal met" if outcome.ratio <= GOAL else ": goal MISSED"
-        rows.append([title, share, *numbers])
-    header = ["files", "our time is", "s", "HTA", "CPU s", "HTA", "peak MB", "HTA"]
+        processor = outcome.least(outcome.theirs, "cpu_seconds") / outcome.least(outcome.ours, "cpu_seconds")
+        rows.append([title, share, f"1/{processor:.1f}", *numbers])
+    header = ["files", "our time is", "our CPU time is", "s", "HTA", "CPU s", "HTA", "peak MB", "HTA"]
     return table(header, rows)
 
 
@@ -216,30 +217,36 @@ HOW = f"""Repeat with
 which installs {REQUIREMENT.replace("==", " ")} into an environment of its own. Timed: for HTA `TraceAnalysis(...)`,
 `get_idle_time_breakdown` of all ranks, `get_comm_comp_overlap` and `get_temporal_breakdown`; for us everything from
 the folder to the finished diagnosis. Fresh processes that take turns, imports not counted, both with as many
-processes as they start by themselves; medians. The goal for whole jobs is 1/{round(1 / GOAL)} of HTA's time. Generated
-jobs come from `benchmarks/kineto_job.py`; the recorded ones are not part of the repository. The peak is that of the
-main process."""
+processes as they start by themselves; the least of the rounds. The goal for whole jobs is 1/{round(1 / GOAL)} of HTA's
+time. Generated jobs come from `benchmarks/kineto_job.py`; the recorded ones are not part of the repository. The peak
+is that of the main process."""
+
+
+# What looks like a mistake of HTA's; seen in the recorded files.
+ODDITIES = (
+    "Anything that carries an argument `stream` counts as GPU work for HTA. In `kineto_eager_b200` that is one "
+    "operator of the host, hence 73 us more of compute and less of idle time.",
+    "A kernel whose launch was not recorded is joined with the first event of the file. In `kineto_dlrm_8xv100` that "
+    "makes some gaps of ranks 1 and 3 `host_wait` instead of `kernel_wait`.",
+)
 
 
 def why() -> str:
     """Where the definitions differ."""
-    odd = (
-        "Anything that carries an argument `stream` counts as GPU work for HTA. In `kineto_eager_b200` that is one "
-        "operator of the host, hence 73 us more of compute."
-    )
-    return "\n".join(f"- {line}" for line in (*RULES, odd))
+    return "\n".join(f"- {line}" for line in (*RULES, *ODDITIES))
 
 
 def cases(arguments: argparse.Namespace, folder: Path) -> list[Case]:
     """The folders to compare; the generated ones are written now."""
     found = []
-    for title, ranks, events, rounds in (
-        (f"8 ranks of {arguments.events:,} events", 8, arguments.events, arguments.rounds),
-        (f"one rank of {20 * arguments.events:,} events", 1, 20 * arguments.events, 1),
+    for title, ranks, events, rounds, wanted in (
+        (f"8 ranks of {arguments.events:,} events", 8, arguments.events, arguments.rounds, True),
+        (f"one rank of {4 * arguments.events:,} events", 1, 4 * arguments.events, arguments.rounds, True),
+        (f"one rank of {20 * arguments.events:,} events", 1, 20 * arguments.events, 1, arguments.large),
     ):
-        if not arguments.only or arguments.only in title:
-            write_job(folder / f"job{ranks}", ranks, events)
-            found.append(Case(title, folder / f"job{ranks}", rounds))
+        if wanted and (not arguments.only or arguments.only in title):
+            write_job(folder / f"job{len(found)}", ranks, events)
+            found.append(Case(title, folder / f"job{len(found)}", rounds))
     recorded = sorted(RECORDED.glob("kineto_*")) if RECORDED.is_dir() else []
     if not recorded:
         print(f"recorded profiles not present ({RECORDED})", file=sys.stderr)
@@ -252,7 +259,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Compares; 1 when a generated job misses the goal."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="fresh processes of each (default 3)")
-    parser.add_argument("--events", type=int, default=50_000, help="events of a rank; the single one has 20 times more")
+    parser.add_argument("--events", type=int, default=50_000, help="events of a rank; the single one has 4 times more")
+    parser.add_argument("--large", action="store_true", help="also one rank of 20 times more, one round")
     parser.add_argument("--only", metavar="TEXT", help="only folders whose title holds this text")
     parser.add_argument("--hta-python", type=Path, help="an interpreter that has HTA installed")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the tables go")
@@ -263,6 +271,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         chosen = cases(arguments, Path(name))
         found = {case.title: measure(case, python) for case in chosen}
         parts = [times_table(found), where]
+        if not arguments.results.exists():
+            arguments.results.write_text("# Beside HolisticTraceAnalysis\n", encoding="utf-8")
         put_section("How to repeat", HOW, arguments.results)
         put_section("Time and memory", "\n\n".join(parts), arguments.results)
         for case in chosen:

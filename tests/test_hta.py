@@ -115,9 +115,9 @@ def test_generated_jobs_go_on_as_they_began(tmp_path: Path) -> None:
 def test_tables() -> None:
     said = {"seconds": 2.0, "cpu_seconds": 2.0, "peak_bytes": 10**8}
     outcome = hta.Outcome([said], [{**said, "seconds": 30.0}])
-    assert "| 8 ranks of 5 events | 1/15.0: goal MISSED | 2.00 | 30.00 |" in hta.times_table(
+    assert "| 8 ranks of 5 events | 1/15.0: goal MISSED | 1/1.0 | 2.00 | 30.00 |" in hta.times_table(
         {"8 ranks of 5 events": outcome}
     )
-    assert "| `x` | 1/15.0 | 2.00 |" in hta.times_table({"`x`": outcome})
+    assert "| `x` | 1/15.0 | 1/1.0 | 2.00 |" in hta.times_table({"`x`": outcome})
     rows = [["0", "idle, ms", "1.000", "1.000", "0.000", "2.0"], ["0", "span, ms", "1.000", "1.500", "0.500", "2.0"]]
     assert hta.explained(rows).startswith("1 of 2 figures")
