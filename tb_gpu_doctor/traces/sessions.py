@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from tb_gpu_doctor.recording_format import FILE_SUFFIX as RECORDING_SUFFIX
 from tb_gpu_doctor.recording_format import FOLDER as TELEMETRY_FOLDER
 from tb_gpu_doctor.traces.errors import Note, TraceError
 from tb_gpu_doctor.traces.telemetry_homes import Home, home_beside, nearest_homes, recording_files
@@ -139,6 +140,8 @@ def find_sessions(path: str) -> SessionScan:
         raise TraceError("io_error", path, reason=_reason(error)) from None
     if os.path.isfile(path):
         beside = home_beside(path)
+        if path.endswith(RECORDING_SUFFIX) and beside is not None:
+            return SessionScan(path, tuple(_with_telemetry([], [beside])), (os.path.basename(path),), ())
         single = replace(_single_file(path), homes=(beside,) if beside else ())
         return SessionScan(path, (single,), (os.path.basename(path),), ())
     problems: list[TraceError] = []
@@ -223,9 +226,9 @@ def _session_folders(root: str, problems: list[TraceError], homes: list[Home]) -
                 if os.path.isdir(profile):
                     for session in _listed(profile, problems)[0]:
                         yield run, os.path.join(profile, session), []
-            elif name == TELEMETRY_FOLDER:
-                homes.append(Home(run, child))
             elif depth < MAX_DEPTH:
+                if name == TELEMETRY_FOLDER:  # or a folder that is only called so: look into it all the same
+                    homes.append(Home(run, child))
                 later = links if os.path.islink(child) else stack
                 later.append((child, f"{run}/{name}" if run else name, depth + 1))
 

@@ -39,7 +39,7 @@ def recording_files(folder: str) -> list[tuple[str, str]]:
             try:
                 if entry.name.endswith(FILE_SUFFIX) and "tfevents" in entry.name and entry.is_file():
                     found.append((entry.path, host))
-                elif depth < _MAX_DEPTH and entry.is_dir(follow_symlinks=False):
+                elif depth < _MAX_DEPTH and entry.name != FOLDER and entry.is_dir(follow_symlinks=False):
                     stack.append((entry.path, host or entry.name, depth + 1))
             except OSError:
                 continue
@@ -77,9 +77,12 @@ def nearest_homes(run: str, homes: Iterable[str]) -> tuple[str, ...]:
 
 
 def home_beside(path: str) -> Home | None:
-    """The home of a profile that was named by its own path: in its run's folder, or in the file's own folder."""
+    """The home of what was named by its own path: a profile's run folder, a file's own folder, or a place in a home."""
     folder = path if os.path.isdir(path) else os.path.dirname(os.path.abspath(path))
     parts = os.path.abspath(folder).split(os.sep)
+    if FOLDER in parts and recording_files(folder):
+        last = len(parts) - 1 - parts[::-1].index(FOLDER)
+        return Home("", os.sep.join(parts[: last + 1]))
     if tuple(parts[-3:-1]) == ("plugins", "profile"):
         folder = os.sep.join(parts[:-3]) or os.sep
     candidate = os.path.join(folder, FOLDER)

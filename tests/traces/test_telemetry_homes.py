@@ -106,3 +106,25 @@ def test_a_maze_of_links_ends(tmp_path: Path) -> None:
     put(tmp_path, f"gpu_doctor/node1/process/{NAME}")
     (tmp_path / "gpu_doctor/node1/loop").symlink_to(tmp_path / "gpu_doctor", target_is_directory=True)
     assert len(recording_files(str(tmp_path / "gpu_doctor"))) == 1
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["run/gpu_doctor", "run/gpu_doctor/node1", "run/gpu_doctor/node1/process", f"run/gpu_doctor/node1/process/{NAME}"],
+)
+def test_a_recording_may_be_named_itself(tmp_path: Path, path: str) -> None:
+    put(tmp_path, f"run/gpu_doctor/node1/process/{NAME}")
+    (found,) = find_sessions(str(tmp_path / path)).sessions
+    assert found.is_telemetry and found.homes[0].folder == str(tmp_path / "run/gpu_doctor")
+
+
+def test_a_folder_that_is_only_called_so_hides_nothing(tmp_path: Path) -> None:
+    put(tmp_path, f"gpu_doctor/logs/{SESSION}/h.xplane.pb")
+    put(tmp_path, f"gpu_doctor/logs/gpu_doctor/node1/process/{NAME}")
+    found = find_sessions(str(tmp_path)).sessions
+    assert [(s.run, s.is_telemetry) for s in found] == [("gpu_doctor/logs", False), ("gpu_doctor/logs", True)]
+    assert [home.run for home in found[0].homes] == ["gpu_doctor/logs"]
+    # A logdir below it without telemetry takes none from its neighbours.
+    put(tmp_path, f"gpu_doctor/other/{SESSION}/h.xplane.pb")
+    (other,) = find_sessions(str(tmp_path / "gpu_doctor/other")).sessions
+    assert other.homes == ()
