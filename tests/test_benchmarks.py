@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import job
+from benchmarks import job, kernels
 from benchmarks.cases import Measurement
 from benchmarks.generate import Shape, generate
 from benchmarks.job_files import FORMATS, write_job
@@ -89,3 +89,13 @@ def test_all_ranks_of_a_job_run_the_same_collectives(tmp_path: Path) -> None:
         assert [len(trace.device_events) for trace in result.traces] == [3_000] * 3
         assert [len(trace.host_events) for trace in result.traces] == [3_000] * 3
         assert result.job.clocks.all_known
+
+
+def test_the_kernel_analysis_is_measured_on_both_kinds_of_names(tmp_path: Path) -> None:
+    results = tmp_path / "RESULTS.md"
+    results.write_text("# Benchmarks\n\n## Another\n\nkept\n", encoding="utf-8")
+    kernels.main(["--events", "20000", "--rounds", "2", "--results", str(results)])
+    text = results.read_text(encoding="utf-8")
+    assert "## Another\n\nkept" in text and "## Kernel analysis" in text
+    compiled, eager = (line for line in text.splitlines() if line.startswith("| kernels of"))
+    assert " 0 fusible runs" in compiled and " 0 fusible runs" not in eager

@@ -109,6 +109,8 @@ def kernel_table(trace: Trace, window: Window | None, steps: Steps | None = None
     for device, time in zip(groups.device.tolist(), sums.total.tolist(), strict=True):
         per_device[device] += time
 
+    nvidia = [device.is_nvidia for device in trace.devices]
+    with_tensor_cores = [has_tensor_cores(device) is True for device in trace.devices]
     # rows share the text of their name, which may be long and come with a million launch details
     names = {name: trace.strings[name] for name in set(groups.name.tolist())}
     seen = max(_NAME_CHARS // max(len(names), 1), 512)
@@ -118,6 +120,8 @@ def kernel_table(trace: Trace, window: Window | None, steps: Steps | None = None
             names[name],
             names[name][:seen],
             parse_kernel_details(trace.strings.raw(details)) if details >= 0 else UNKNOWN,
+            is_nvidia=nvidia[device],
+            has_tensor=with_tensor_cores[device],
             calls=int(sums.calls[g]),
             total=int(sums.total[g]),
             shortest=int(sums.shortest[g]),
@@ -169,6 +173,8 @@ def _row(
     telling: str,
     details: KernelDetails,
     *,
+    is_nvidia: bool,
+    has_tensor: bool,
     calls: int,
     total: int,
     shortest: int,
@@ -184,7 +190,7 @@ def _row(
 ) -> KernelRow:
     blocks, sms = details.blocks, device.sm_count or None
     computed = None
-    if device.is_nvidia:
+    if is_nvidia:
         computed = theoretical_occupancy(
             device.compute_capability, details.registers, details.shared_bytes, details.block_threads
         )
@@ -201,7 +207,7 @@ def _row(
             resident = min(active, blocks / sms) * details.block_threads
             kineto = resident / (computed.warps * 32)
             differs |= abs(kineto * 100 - achieved_pct) > _ROUNDING_PCT
-    tensor = tensor_use(telling, family) if has_tensor_cores(device) else None
+    tensor = tensor_use(telling, family) if has_tensor else None
     return KernelRow(
         device=device.index,
         name=name,
