@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from tb_gpu_doctor.analysis.analyse import analyse
@@ -96,3 +98,13 @@ def test_files_with_clocks_of_their_own_and_known_sizes() -> None:
     rate = next(phrase for phrase in finding.explanation if phrase.key.endswith("bandwidth"))
     # 20 MB in 500 us, by 2 ranks
     assert rate.params["rate"] == pytest.approx(40, rel=0.01)
+
+
+def test_with_missing_ranks_movement_may_be_waiting() -> None:
+    trace = loop(300).trace()
+    known = found_in([dataclasses.replace(trace, rank=0, world_size=1)])
+    assert known is not None and known.severity == "critical" and known.saving_ps_per_step
+    lost = found_in([dataclasses.replace(trace, rank=0, world_size=3)])
+    assert lost is not None and lost.severity == "info" and lost.saving_ps_per_step is None
+    (phrase,) = [phrase for phrase in lost.explanation if phrase.key.endswith(".missing")]
+    assert phrase.params["ranks"] == ("1", "2")
