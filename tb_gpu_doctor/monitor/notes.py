@@ -25,15 +25,14 @@ class Notes:
         self._known: set[str] = set()
 
     def tell(self, key: str, level: int = logging.WARNING, **params: Any) -> None:
-        """Note the text ``recording.<key>`` of the catalogues, its parameters strings or numbers."""
-        sentence = self.words(key, "en", **params)
-        note = {"key": f"recording.{key}", "params": params, "sentence": sentence}
+        """Note the text ``recording.<key>`` or ``monitor.<key>``, its parameters strings or numbers."""
+        note = {"key": _full(key), "params": params, "sentence": self.words(key, "en", **params)}
         self._add(note, level, lambda: self.words(key, **params))
 
     def words(self, key: str, language: str | None = None, **params: Any) -> str:
-        """The text ``recording.<key>``, by default in the language of this process."""
+        """The text of such a key, by default in the language of this process."""
         try:
-            return texts.text(f"recording.{key}", language or spoken(), **params)
+            return texts.text(_full(key), language or spoken(), **params)
         except Exception as error:  # a damaged installation: better raw words than none
             return f"{key} {params} ({error!r})"
 
@@ -47,3 +46,7 @@ class Notes:
         self._known.add(note["sentence"])
         self._keep(note)
         LOG.log(level, "GPU Doctor: %s", shown())
+
+
+def _full(key: str) -> str:
+    return f"recording.{key}" if texts.has_text(f"recording.{key}") else f"monitor.{key}"
