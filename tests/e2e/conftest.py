@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, sync_playwright
 
 from tests.e2e.visit import ARGUMENTS, AXE, Visit
-from tests.tensorboard_server import TensorBoard
+from tests.tensorboard_server import TensorBoard, tensorboard
 
 Contexts = dict[tuple[tuple[str, str], ...], BrowserContext]
 WIDE = {"width": 1280, "height": 1000}
@@ -32,6 +32,21 @@ def logdir(demo_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = tmp_path_factory.mktemp("demo") / "logs"
     shutil.copytree(demo_logs, copy)
     return copy
+
+
+@pytest.fixture(scope="session")
+def demo_copy(demo_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another copy, that no test adds to."""
+    copy = tmp_path_factory.mktemp("demo") / "logs"
+    shutil.copytree(demo_logs, copy)
+    return copy
+
+
+@pytest.fixture(scope="session")
+def server(demo_copy: Path) -> Iterator[TensorBoard]:
+    """One TensorBoard on the demo runs for all tests that change nothing."""
+    with tensorboard(f"--logdir={demo_copy}") as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

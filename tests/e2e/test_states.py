@@ -10,7 +10,7 @@ import pytest
 
 from simulator.xplane_writer import Space
 from tests.cli.profiles import MS, session_file, training, write
-from tests.e2e.visit import Visit, axe_violations, colours
+from tests.e2e.visit import Visit, axe_violations, colours, picture
 from tests.tensorboard_server import TensorBoard, tensorboard
 
 pytestmark = pytest.mark.browser
@@ -149,8 +149,13 @@ def test_a_link_to_a_session_that_is_gone_says_so_and_offers_others(prefixed: Te
 
 
 @pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TensorBoard]:
-    with tensorboard(f"--logdir={tmp_path_factory.mktemp('empty')}") as running:
+def empty_logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("empty")
+
+
+@pytest.fixture(scope="module")
+def empty(empty_logdir: Path) -> Iterator[TensorBoard]:
+    with tensorboard(f"--logdir={empty_logdir}") as running:
         yield running
 
 
@@ -161,5 +166,33 @@ def test_an_empty_logdir_says_what_was_searched_and_how_to_record(empty: TensorB
     frame.wait_for_selector(".empty")
     text = frame.locator(".empty").inner_text()
     assert "plugins/profile/*/*.xplane.pb" in text and "jax.profiler.trace" in text
+    assert "tensorboard_trace_handler" in text and "GpuMonitor" in text
     assert axe_violations(frame) == []
+    there.assert_clean()
+
+
+def test_a_reload_updates_a_rewritten_run_without_losing_the_view(
+    empty: TensorBoard, empty_logdir: Path, visit: Start, demo_logs: Path
+):
+    profiles = {run: next((demo_logs / run).rglob("*.xplane.pb")) for run in ("healthy", "launch_bound")}
+    target = empty_logdir / "live" / "plugins" / "profile" / "2026_01_01_00_00_00" / "node.xplane.pb"
+    target.parent.mkdir(parents=True)
+    target.write_bytes(profiles["healthy"].read_bytes())
+    there = visit(empty)
+    while not there.api("sessions")["sessions"]:
+        there.page.wait_for_timeout(200)
+    frame = there.open_run("live", "timeline", range="10~20")
+    shown, drawn = frame.locator(".readout").inner_text(), picture(frame)
+    target.write_bytes(profiles["launch_bound"].read_bytes())
+    with there.page.expect_request(lambda request: "timeline/meta" in request.url):
+        there.page.locator(".reload-button").first.click()
+    for _ in range(100):
+        if picture(frame) != drawn:
+            break
+        frame.wait_for_timeout(100)
+    assert picture(frame) != drawn
+    there.wait_until_shown(frame, "live", "timeline")
+    assert frame.locator(".readout").inner_text() == shown
+    there.show(frame, "live", "verdict")
+    assert there.diagnosis("live")["findings"][0]["kind"] == "launch_bound"
     there.assert_clean()

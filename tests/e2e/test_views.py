@@ -5,14 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Frame
 
 from tests.e2e.visit import Visit, axe_violations, colours, picture, plot, shown_ms
-from tests.tensorboard_server import TensorBoard, tensorboard
+from tests.tensorboard_server import TensorBoard
 
 pytestmark = pytest.mark.browser
 Start = Callable[..., Visit]
@@ -27,12 +27,6 @@ PROOF = {
     "gpus": "#collectives table, #collectives .state",
     "kernels": "#kernels tbody th",
 }
-
-
-@pytest.fixture(scope="module")
-def server(logdir: Path) -> Iterator[TensorBoard]:
-    with tensorboard(f"--logdir={logdir}") as running:
-        yield running
 
 
 def tabs(frame: Frame) -> list[str]:
@@ -248,23 +242,4 @@ def test_tables_and_charts_are_saved(server: TensorBoard, visit: Start):
     content = Path(image.value.path()).read_bytes()
     assert content.startswith(b"\x89PNG") and struct.unpack(">II", content[16:24])[0] > 1000
     assert image.value.suggested_filename.startswith("slow_gpu-") and len(content) > 3000
-    there.assert_clean()
-
-
-def test_a_reload_of_tensorboard_updates_a_run_without_losing_the_view(server: TensorBoard, visit: Start, logdir: Path):
-    there = visit(server)
-    frame = there.open_run("healthy", "timeline", range="10~20")
-    shown, drawn = frame.locator(".readout").inner_text(), picture(frame)
-    file = next((logdir / "healthy").rglob("*.xplane.pb"))
-    file.write_bytes(next((logdir / "launch_bound").rglob("*.xplane.pb")).read_bytes())
-    with there.page.expect_request(lambda request: "timeline/meta" in request.url):
-        there.page.locator(".reload-button").first.click()
-    there.page.wait_for_function("() => location.hash.includes('view=timeline')")
-    for _ in range(40):
-        if picture(frame) != drawn:
-            break
-        frame.wait_for_timeout(100)
-    assert picture(frame) != drawn and shown
-    there.show(frame, "healthy", "verdict")
-    assert "launch" in frame.locator("article.card h3").first.inner_text().lower()
     there.assert_clean()

@@ -60,4 +60,14 @@ export const timeline = {
   timeline_stock_hide: "Close the trace viewer",
   timeline_stock_host: "Host",
   timeline_stock_title: "Stock trace viewer",
+  nvml_title: "NVML",
+  nvml_sm_clock_mhz: "SM clock",
+  nvml_power_watts: "Power",
+  nvml_temperature_celsius: "Temperature",
+  nvml_utilization_percent: "Utilization",
+  nvml_memory_used_bytes: "Memory used",
+  nvml_bands: "Throttling",
+  nvml_bands_hint:
+    "The bars under the lines, one row a GPU: stretches in which the GPU held back its clock, because of heat (red), power (amber) or another reason (grey).",
+  nvml_simulated: "Simulated values",
 } as const;

@@ -63,4 +63,14 @@ export const timeline: Texts<typeof en> = {
   timeline_stock_hide: "Cerrar el visor de trazas",
   timeline_stock_host: "Host",
   timeline_stock_title: "Visor de trazas original",
+  nvml_title: "NVML",
+  nvml_sm_clock_mhz: "Reloj de los SM",
+  nvml_power_watts: "Potencia",
+  nvml_temperature_celsius: "Temperatura",
+  nvml_utilization_percent: "Utilización",
+  nvml_memory_used_bytes: "Memoria usada",
+  nvml_bands: "Limitación de reloj",
+  nvml_bands_hint:
+    "Las barras bajo las líneas, una fila por GPU: tramos en que la GPU limitó su reloj por calor (rojo), potencia (ámbar) u otro motivo (gris).",
+  nvml_simulated: "Valores simulados",
 };

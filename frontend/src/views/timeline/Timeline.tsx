@@ -18,6 +18,7 @@ import { useSize } from "../../ui/useSize";
 import { useMoment } from "./hooks";
 import { Labels } from "./Labels";
 import { keyActions, zoomByWheel } from "./moves";
+import { NvmlLanes } from "./NvmlLanes";
 import { RangePanel } from "./RangePanel";
 import { Finder, useHits } from "./Search";
 import { StockViewer } from "./StockViewer";
@@ -340,6 +341,7 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
           <canvas ref={laneCanvas} aria-hidden="true" style={{ width: `${width}px`, height: `${height}px` }} />
         </div>
       </div>
+      {range && width ? <NvmlLanes profile={profile} meta={meta} range={range} width={width} scale={scale} /> : null}
       {tip && cursor && box ? <TimelineTip content={tip} x={box.left + cursor.x} y={box.top + cursor.y} /> : null}
       <p class="hidden" aria-live="polite">
         {spoken}
