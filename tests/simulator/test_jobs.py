@@ -60,9 +60,10 @@ def test_each_file_holds_its_own_gpus_and_host(name: str, tmp_path: Path) -> Non
             rows = trace.device_events.of_device(gpu.gpu)
             recorded = [event for event in gpu.events if event[0] >= host.truth.zero]
             assert 0 < rows.stop - rows.start <= len(recorded)
-        # what was launched since the recording began was launched by this host
-        launched = trace.device_events.correlation
-        assert np.isin(launched[launched >= 0], trace.host_events.correlation).mean() > 0.8
+        # what runs late was launched since the recording began, by this host
+        events = trace.device_events
+        late = events.correlation[(events.start > np.median(events.start)) & (events.correlation >= 0)]
+        assert len(late) and np.isin(late, trace.host_events.correlation).all()
 
 
 def test_a_clock_that_runs_too_fast_stretches_the_file(tmp_path: Path) -> None:
