@@ -46,3 +46,15 @@ def test_one_case_can_be_run(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_a_name_that_fits_nothing_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--cases", "no such case"]) == 2
     assert "no case" in capsys.readouterr().err
+
+
+def test_faults_between_gpus_are_told_by_plant_and_hosts() -> None:
+    def job(case: str, found: bool) -> Score:
+        fault = FaultScore("imbalance", "imbalance.slow_gpu", 0.3, 0.3, True, found, gpus=found or None)
+        return Score(case, 1, "warning", (fault,), True, (), ())
+
+    healthy = Score("healthy.plain/jax/4x2", 0, "warning", (), None, ("imbalance",), ())
+    text = scoreboard([job("a/keras/4x2", True), job("b/jax/8x4", False), job("c/jax/8", True), healthy])
+    assert "| `imbalance.slow_gpu` | 1 | 1 | 100.0% of 1 | 100.0% of 1 |" in text
+    assert "| `imbalance.slow_gpu` | 2 to 4 | 2 | 50.0% of 2 | 100.0% of 1 |" in text
+    assert "several hosts with a warning: 100.0% of 1." in text
