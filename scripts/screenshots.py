@@ -19,11 +19,16 @@ from tests.tensorboard_server import tensorboard
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 IMAGES = REPOSITORY / "docs" / "images"
-# file name, demo run, colour scheme, height of the window in pixels, the element shown (None: the window)
-PICTURES = (
-    ("tab.png", "input_bound", "light", 1180, None),
-    ("tab_dark.png", "input_bound", "dark", 1180, None),
-    ("timeline.png", "slow_gpu", "light", 1420, "section:has([role=application])"),
+WINDOW = None
+VIEW = ".view"
+# file name, demo run, view, what the link says beside, colour scheme, height of the window, the element (None: the window)
+PICTURES: tuple[tuple[str, str, str, dict[str, str], str, int, str | None], ...] = (
+    ("tab.png", "input_bound", "verdict", {}, "light", 1180, WINDOW),
+    ("tab_dark.png", "input_bound", "verdict", {}, "dark", 1180, WINDOW),
+    ("timeline.png", "slow_gpu", "timeline", {"streams": "2", "selection": "230~340"}, "light", 1420, VIEW),
+    ("gaps.png", "input_bound", "gaps", {}, "light", 1500, VIEW),
+    ("steps.png", "slow_gpu", "steps", {}, "light", 1500, VIEW),
+    ("gpus.png", "slow_gpu", "gpus", {}, "dark", 1500, VIEW),
 )
 
 
@@ -38,10 +43,10 @@ def main() -> int:
         shutil.copytree(REPOSITORY / "demo_logs", logdir)
         with tensorboard(f"--logdir={logdir}") as server, sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=browser_path, args=ARGUMENTS)
-            for name, run, scheme, height, element in PICTURES:
+            for name, run, view, state, scheme, height, element in PICTURES:
                 page = browser.new_page(viewport={"width": 1280, "height": height}, color_scheme=scheme, locale="en-US")
-                frame = Visit(page, server.url).open_run(run)
-                page.wait_for_timeout(500)  # the last fade-in
+                frame = Visit(page, server.url).open_run(run, view, **state)
+                page.wait_for_timeout(1500)  # the last details and fade-ins
                 (frame.locator(element) if element else page).screenshot(path=IMAGES / name)
                 print(IMAGES / name)
                 page.close()
