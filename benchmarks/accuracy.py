@@ -140,9 +140,9 @@ def _by_kind(scores: list[Score]) -> list[str]:
 # What is said of them depends on comparing GPUs, over one file or over several.
 _COMPARED = ("imbalance", "communication_bound", "idle_gpus")
 _NOTE_ON_JOBS = (
-    "Faults of single GPUs, hosts and links, by the way in which they were planted; all seeds. Jobs over several hosts",
-    "have one file and one clock a host: recordings begin up to 2 ms apart, some clocks drift by up to 30 millionths. For",
-    "these the misses of seeds 0 and 1 were looked at when the rules were written; the others were not.",
+    "Faults of single GPUs, hosts and links, by the way in which they were planted; all seeds. Jobs over several",
+    "hosts have one file and one clock a host: recordings begin up to 2 ms apart, and some clocks drift by up to 30",
+    "millionths. For these the misses of seeds 0 and 1 were looked at when the rules were written; the others were not.",
 )
 
 
