@@ -21,7 +21,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 IMAGES = REPOSITORY / "docs" / "images"
 WINDOW = None
 VIEW = ".view"
-# file name, demo run, view, what the link says beside, colour scheme, height of the window, the element (None: the window)
+# file name, demo run, view, what else the link says, colour scheme, height of the window, the element shown
 PICTURES: tuple[tuple[str, str, str, dict[str, str], str, int, str | None], ...] = (
     ("tab.png", "input_bound", "verdict", {}, "light", 1180, WINDOW),
     ("tab_dark.png", "input_bound", "verdict", {}, "dark", 1180, WINDOW),
