@@ -142,7 +142,7 @@ _COMPARED = ("imbalance", "communication_bound", "idle_gpus")
 _NOTE_ON_JOBS = (
     "Faults of single GPUs, hosts and links, by the way in which they were planted; all seeds. Jobs over several",
     "hosts have one file and one clock a host: recordings begin up to 2 ms apart, and some clocks drift by up to 30",
-    "millionths. For these the misses of seeds 0 and 1 were looked at when the rules were written; the others were not.",
+    "millionths. The misses of seeds 0 and 1 of these were looked at when the rules were written; the others were not.",
 )
 
 
