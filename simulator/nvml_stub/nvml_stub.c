@@ -505,15 +505,13 @@ int nvmlDeviceGetNvLinkState(void *handle, unsigned link, unsigned *out) {
     *out = link < links;
     return SUCCESS;
 }
-/* Links go round the other GPUs, as through a switch that is asked for its peers. */
-int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *handle, unsigned link, PciInfo *out) {
-    Gpu *gpu;
-    Mig *mig;
-    int code = board_of(handle, &gpu, &mig);
-    if (code) return code;
-    if (S.gpus < 2) return NOT_SUPPORTED;
-    pci_of((gpu->index + 1 + (int)link % (S.gpus - 1)) % S.gpus, out);
-    return SUCCESS;
+/* With links, every GPU reaches every other one, as through switches. */
+int nvmlDeviceGetP2PStatus(void *one, void *other, int index, int *out) {
+    double here, there;
+    int code = value_of(one, LINKS, &here);
+    if (!code) code = value_of(other, LINKS, &there);
+    if (!code) *out = index == 2 && here >= 1 && there >= 1 ? 0 : 5; /* OK, not supported */
+    return code;
 }
 int nvmlDeviceGetTopologyCommonAncestor(void *one, void *other, int *out) {
     Gpu *a, *b;

@@ -159,6 +159,11 @@ class EventFile:
         finally:
             self._forget(at)
 
+    @property
+    def vanished(self) -> bool:
+        """Whether somebody has deleted the file that is being written."""
+        return self._target is not None and not self._remote and not os.path.exists(self.path)
+
     def close(self) -> None:
         """Flush and close.
 

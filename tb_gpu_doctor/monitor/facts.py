@@ -12,6 +12,8 @@ from tb_gpu_doctor.monitor.probes import limits
 # A stand-in for the driver says so in its own version string; no driver of NVIDIA's does.
 SIMULATED_MARK = "simulated"
 _TOPOLOGY = {0: "internal", 10: "single_switch", 20: "multiple_switches", 30: "host_bridge", 40: "node", 50: "system"}
+# NVML_P2P_CAPS_INDEX_NVLINK
+_NVLINK_PEERS = 2
 # Pairs grow with the square: more than these GPUs are in no machine that is not partitioned.
 _MOST_IN_TOPOLOGY = 32
 
@@ -56,11 +58,10 @@ def _topology(nvml: Nvml, devices: Sequence[Device]) -> dict[str, str]:
     found: dict[str, str] = {}
     if not 2 <= len(devices) <= _MOST_IN_TOPOLOGY:
         return found
-    linked = _nvlink_pairs(nvml, devices)
     for at, one in enumerate(devices):
         for other in devices[at + 1 :]:
             key = f"{one.index}-{other.index}"
-            if frozenset((one.index, other.index)) in linked:
+            if _linked(nvml, one, other):
                 found[key] = "nvlink"
                 continue
             try:
@@ -71,18 +72,10 @@ def _topology(nvml: Nvml, devices: Sequence[Device]) -> dict[str, str]:
     return found
 
 
-def _nvlink_pairs(nvml: Nvml, devices: Sequence[Device]) -> set[frozenset[int]]:
-    by_bus = {device.pci_bus_id.lower()[-12:]: device.index for device in devices}
-    pairs = set()
-    for device in devices:
-        for link in range(getattr(nvml.module, "NVML_NVLINK_MAX_LINKS", 18)):
-            try:
-                if not nvml.ask(nvml.function("nvmlDeviceGetNvLinkState"), device.board, link):
-                    continue
-                remote = nvml.ask(nvml.function("nvmlDeviceGetNvLinkRemotePciInfo"), device.board, link)
-            except NvmlProblem:
-                break
-            other = by_bus.get(text_of(remote.busId).lower()[-12:])
-            if other is not None and other != device.index:
-                pairs.add(frozenset((device.index, other)))
-    return pairs
+def _linked(nvml: Nvml, one: Device, other: Device) -> bool:
+    """Whether NVLink leads from one GPU to the other, directly or through a switch."""
+    try:
+        status = nvml.ask(nvml.function("nvmlDeviceGetP2PStatus"), one.board, other.board, _NVLINK_PEERS)
+    except NvmlProblem:
+        return False
+    return int(getattr(status, "value", status)) == 0

@@ -69,6 +69,7 @@ class RecordingWriter:
         self._header = dict(header)
         self._gpus: list[dict[str, Any]] = []
         self._runs: dict[str, str] = {}
+        self._told_facts: dict[str, Any] = {}
         self._header_changed = True
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -162,6 +163,8 @@ class RecordingWriter:
             self._notes.tell("cannot_write", logdir=self._logdir, reason=reason)
 
     def _open(self) -> None:
+        if self._process is not None and self._process.vanished:
+            self._start_over()
         if self._process is None:
             folder, run = self._folders.claim("process")
             self._process = EventFile(folder, self._origin, form.FILE_SUFFIX)
@@ -176,6 +179,13 @@ class RecordingWriter:
         if self._fold is None and labels:
             self._fold = Folder(len(labels), METRICS)
 
+    def _start_over(self) -> None:
+        """Somebody has deleted the logdir to begin anew, as one does beside a running notebook: so does this."""
+        self._close()
+        self._process, self._files = None, []
+        self._runs.clear()
+        self.facts.extendleft(reversed(self._told_facts.items()))
+
     def _drain(self, last: bool) -> None:
         # First: what is read later needs to know the GPUs.
         with self._lock:
@@ -189,6 +199,7 @@ class RecordingWriter:
         if spans:
             self._record(form.TAG_SPANS, _json(spans))
         for name, values in _take(self.facts):
+            self._told_facts[name] = values
             self._record(form.TAG_FACTS + name, _json(values))
         notes = _take(self.notes)
         if notes:
