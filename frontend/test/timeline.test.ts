@@ -1,10 +1,10 @@
 import { afterEach, describe, expect, it } from "vitest";
-// @ts-expect-error: plain JavaScript of the stand-in backend
-import * as synthetic from "../dev/synthetic.mjs";
 import type { TimelineMeta } from "../src/api/types";
 import type { Range } from "../src/charts/viewport";
 import { TimelineData } from "../src/state/timeline";
 import { serve } from "./server";
+// @ts-expect-error: plain JavaScript of the stand-in backend
+import * as synthetic from "./synthetic.mjs";
 
 const PROFILE = { run: "slow_gpu", session: "s" };
 const WIDTH = 300;

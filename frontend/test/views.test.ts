@@ -141,6 +141,25 @@ describe("the accounting", () => {
     expect(parts.map((part) => part.category)).toEqual(["compute", "communication", "input", "kernel_gap"]);
   });
 
+  it("takes waiting out of communication where it is known", () => {
+    const parts = partsOf(device({ exposed_wait_ms: 8 }));
+    expect(parts.map(({ category, ms }) => [category, ms])).toEqual([
+      ["compute", 60],
+      ["communication", 2],
+      ["communication_wait", 8],
+      ["input", 25],
+      ["kernel_gap", 5],
+    ]);
+    expect(
+      partsOf(device({ exposed_wait_ms: 99 })).find(({ category }) => category === "communication"),
+    ).toBeUndefined();
+    expect(presentCategories([device({ exposed_wait_ms: 8 })]).slice(0, 3)).toEqual([
+      "compute",
+      "communication",
+      "communication_wait",
+    ]);
+  });
+
   it("shows idle time without a cause as such, and causes it does not know", () => {
     const parts = partsOf(device({ idle_by_cause_ms: { brand_new: 20 } }));
     expect(parts.find((part) => part.category === "no_evidence")?.ms).toBeCloseTo(10);

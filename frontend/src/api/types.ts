@@ -77,6 +77,8 @@ export interface DeviceResult {
   compute_ms: number | null;
   communication_ms: number | null;
   communication_wait_ms: number | null;
+  /** The part of `communication_ms` spent waiting for the last GPU; the tab adds it where it is known. */
+  exposed_wait_ms?: number | null;
   transfer_ms: number | null;
   idle_ms: number | null;
   idle_by_cause_ms: Record<string, number>;

@@ -1,13 +1,15 @@
-import { useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
+import { collectivesResource } from "../../api/collectives";
 import type { DeviceResult, Diagnosis } from "../../api/types";
 import { categoryFill } from "../../charts/canvas";
-import { CAUSES, cssBackground, isWork, WORK } from "../../charts/palette";
+import { CAUSES, cssBackground, isWork } from "../../charts/palette";
 import { savePng } from "../../charts/png";
 import { themeOf } from "../../charts/theme";
 import { formatMeasured, formatPercent, fullText, shorten } from "../../format";
 import { plural, t, tId } from "../../i18n";
 import { dark } from "../../state/host";
 import { textParam } from "../../state/params";
+import { useResource } from "../../state/resource";
 import { type Column, DataTable } from "../../ui/DataTable";
 import { gpuName, manyHosts } from "../../ui/gpu";
 import { Icon } from "../../ui/Icon";
@@ -23,9 +25,12 @@ export interface Part {
 export function partsOf(device: DeviceResult): Part[] {
   const wall = device.wall_ms ?? 0;
   if (wall <= 0) return [];
+  const communication = device.communication_ms ?? 0;
+  const wait = Math.min(device.exposed_wait_ms ?? 0, communication);
   const times: [string, number][] = [
     ["compute", device.compute_ms ?? 0],
-    ["communication", device.communication_ms ?? 0],
+    ["communication", communication - wait],
+    ["communication_wait", wait],
     ["transfer", device.transfer_ms ?? 0],
   ];
   let explained = 0;
@@ -44,10 +49,12 @@ export function partsOf(device: DeviceResult): Part[] {
   return times.filter(([, ms]) => ms > 0).map(([category, ms]) => ({ category, ms, share: ms / wall }));
 }
 
+const WAIT = "communication_wait";
+
 /** Categories that some GPU has, in the order of the legend. */
 export function presentCategories(devices: readonly DeviceResult[]): string[] {
   const present = new Set(devices.flatMap((device) => partsOf(device).map((part) => part.category)));
-  const order: string[] = [...WORK, ...CAUSES];
+  const order: string[] = ["compute", "communication", WAIT, "transfer", ...CAUSES];
   return [...order.filter((id) => present.has(id)), ...[...present].filter((id) => !order.includes(id))];
 }
 
@@ -132,9 +139,10 @@ interface TableProps {
 }
 
 function Table({ devices, categories, hosts }: TableProps) {
-  const causes = categories.filter((category) => !isWork(category));
+  const busy = (category: string) => isWork(category) || category === WAIT;
+  const causes = categories.filter((category) => !busy(category));
   // All idle time, then what it is made of.
-  const order = [...categories.filter(isWork), ...(causes.length ? ["idle"] : []), ...causes];
+  const order = [...categories.filter(busy), ...(causes.length ? ["idle"] : []), ...causes];
   const partOf = (device: DeviceResult, category: string): Part | undefined =>
     category === "idle" ? idleOf(device) : partsOf(device).find((part) => part.category === category);
   const ms = (key: "wall_ms" | "communication_wait_ms", label: string, hint: string): Column<DeviceResult> => ({
@@ -169,7 +177,7 @@ function Table({ devices, categories, hosts }: TableProps) {
         },
       }),
     ),
-    ...(devices.some((device) => device.communication_wait_ms !== null)
+    ...(!categories.includes(WAIT) && devices.some((device) => device.communication_wait_ms !== null)
       ? [ms("communication_wait_ms", t("accounting_wait"), t("term_collective_wait"))]
       : []),
     {
@@ -257,7 +265,16 @@ export function Bars({ devices }: { devices: readonly DeviceResult[] }) {
 
 /** Where each GPU's window went: bars, a sentence, and the numbers. */
 export function Accounting({ result }: { result: Diagnosis }) {
-  const { devices } = result;
+  const collectives = useResource(collectivesResource).data;
+  // Dependencies: how communication divides comes later than the rest, or never.
+  const devices = useMemo(
+    () =>
+      result.devices.map((device) => {
+        const found = collectives?.gpus.find(({ host, gpu }) => host === device.host && gpu === device.id);
+        return { ...device, exposed_wait_ms: found?.waiting_ms ?? null };
+      }),
+    [result, collectives],
+  );
   const hosts = manyHosts(devices);
   const categories = presentCategories(devices);
   const { seen, tiny } = seenCategories(devices);
