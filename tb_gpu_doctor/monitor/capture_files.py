@@ -81,6 +81,9 @@ def deliver(folder: str, logdir: str, session: str, shared: str | None, start_ns
             mine = session_name(time.time_ns(), 0, 0).partition("_steps")[0] + "_steps" + session.partition("_steps")[2]
             session = _agree(logdir, f"{job}|{shared}", mine, start_ns)
             target = _join(logdir, _PROFILES, session)
+    elif not torch:
+        session = _own_session(logdir, session)
+        target = _join(logdir, _PROFILES, session)
     written, size = [], 0
     for path in found:
         size += os.path.getsize(path)
@@ -136,6 +139,21 @@ def _agree(logdir: str, what: str, mine: str, start_ns: int) -> str:
             json.dump({"session": mine, "start_unix_ns": start_ns}, file)
         return mine
     return mine
+
+
+def _own_session(logdir: str, name: str) -> str:
+    """``name``, or with a number behind it where two profiles begin in the same second; creates the folder."""
+    if is_remote(logdir):
+        return name
+    os.makedirs(_join(logdir, _PROFILES), exist_ok=True)
+    for number in range(1, 1000):
+        chosen = name if number == 1 else f"{name}_{number}"
+        try:
+            os.mkdir(_join(logdir, _PROFILES, chosen))
+            return chosen
+        except FileExistsError:
+            continue
+    return name
 
 
 def _claim_path(logdir: str, what: str) -> str:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 SpanKind = Literal["checkpoint", "validation", "garbage_collection", "profile"]
 # A shorter garbage collection cannot be told from noise in a step, and young ones come by the hundred.
 MIN_COLLECTION_NS = 1_000_000
+# Nor does one matter that takes less of its step.
+MIN_COLLECTION_SHARE = 0.02
 ALLOCATOR_EVERY_NS = 1_000_000_000
 
 
@@ -152,7 +154,7 @@ class StepHooks:
         if capture is not None and capture.after_step(self._number, duration, profiled):
             self._outside_step(capture.finish)
         if self._collections.found:
-            self._hand_on_collections()
+            self._hand_on_collections(duration * count)
         if self.on_first_step is not None:
             first, self.on_first_step = self.on_first_step, None
             first()
@@ -203,10 +205,12 @@ class StepHooks:
         end_ns = time.time_ns()
         self._recorder.span(kind, end_ns - took, end_ns, max(self._number, 0), note)
 
-    def _hand_on_collections(self) -> None:
+    def _hand_on_collections(self, step_ns: int = 0) -> None:
         found = self._collections.found
         while found:
             end_ns, took, generation = found.popleft()
+            if took < MIN_COLLECTION_SHARE * step_ns:
+                continue
             note = f"generation {generation}"
             self._recorder.span("garbage_collection", end_ns - took, end_ns, max(self._number, 0), note)
 

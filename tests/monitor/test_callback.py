@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +52,9 @@ def test_steps_are_numbered_through_all_epochs_and_have_their_samples() -> None:
     assert [step.samples for step in steps] == [16, 16, 8] * 3
     ends = [step.end_ns for step in steps]
     assert before < ends[0] and ends == sorted(ends) and ends[-1] <= time.time_ns()
-    assert all(0 < step.duration_ns for step in steps)
+    assert all(step.duration_ns > 0 for step in steps)
     # Within an epoch each step begins where the one before it ended.
-    for one, other in zip(steps[3:5], steps[4:6], strict=True):
+    for one, other in pairwise(steps[3:6]):
         assert other.end_ns - one.end_ns == pytest.approx(other.duration_ns, abs=2e6)
 
 

@@ -322,11 +322,19 @@ def test_a_process_alone_needs_no_agreement(tmp_path: Path, monkeypatch: pytest.
     assert not (tmp_path / "logs" / "gpu_doctor").exists()
 
 
-def test_two_processes_of_one_host_never_overwrite_each_other(tmp_path: Path) -> None:
+def test_two_profiles_of_the_same_second_are_two_sessions(tmp_path: Path) -> None:
+    logs, folder = str(tmp_path / "logs"), tmp_path
+    made = [deliver(written_by(folder / str(n), "a.xplane.pb"), logs, "s", None, 0) for n in range(3)]
+    assert [delivery.session for delivery in made] == ["s", "s_2", "s_3"]
+    assert len(find_sessions(logs).sessions) == 3
+
+
+def test_two_processes_of_one_host_never_overwrite_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logs = tmp_path / "logs"
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": ["localhost:1", "localhost:2"]}}))
     for number, content in enumerate((b"one", b"two")):
         folder = written_by(tmp_path / str(number), "my.host.xplane.pb", content)
-        deliver(folder, str(logs), "session", None, time.time_ns())
+        deliver(folder, str(logs), "session", "steps 1 2", time.time_ns())
     files = {path.name: path.read_bytes() for path in (logs / "plugins" / "profile" / "session").iterdir()}
     assert files == {"my.host.xplane.pb": b"one", f"my.host_{os.getpid()}.xplane.pb": b"two"}
 
@@ -423,7 +431,8 @@ for step in range(10):
     with monitor.hooks.train_step(step, batch_size=8 * strategy.num_replicas_in_sync):
         train_step()
 print(json.dumps({"numbers": monitor.recorder.numbers, "samples": monitor.recorder.steps[0].samples,
-                  "notes": monitor.recorder.notes, "written": [fact["session"] for fact in monitor.recorder.written.values()]}))
+                  "notes": monitor.recorder.notes,
+                  "written": [fact["session"] for fact in monitor.recorder.written.values()]}))
 """
 
 
