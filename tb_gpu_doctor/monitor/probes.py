@@ -14,8 +14,6 @@ from tb_gpu_doctor.monitor.nvml import Nvml, NvmlProblem, Unsupported
 
 NAN = float("nan")
 _ALL_LINKS = 0xFFFFFFFF
-# The number of the first pid namespace (PROC_PID_INIT_INO of Linux): there NVML's process ids are our own.
-_FIRST_PID_NAMESPACE = "pid:[4026531836]"
 
 Values = tuple[float, ...]
 
@@ -148,31 +146,22 @@ def _ecc(nvml: Nvml, device: Device) -> Values:
 
 
 def _processes(nvml: Nvml, device: Device) -> Values:
-    """This process's memory, and how many other processes compute on the GPU.
+    """This process's memory, and how many other processes compute beside it.
 
-    Inside a container process ids may be another namespace's: then only a list that holds our own id
-    can be counted.
+    Unknown where the list does not hold this process: then it does not use this GPU, and who does is none of
+    its business (each rank of a job sees all GPUs); or it is in a container, where the driver lists nobody or
+    by other numbers.
     """
     try:
         listed = nvml.ask(nvml.module.nvmlDeviceGetComputeRunningProcesses, device.handle)
     except Unsupported:
         # Before driver 510.
         listed = nvml.ask(nvml.function("nvmlDeviceGetComputeRunningProcesses_v2"), device.handle)
-    own = [process for process in listed if process.pid == os.getpid()]
-    memory = NAN
-    if own and own[0].usedGpuMemory is not None:
-        memory = float(own[0].usedGpuMemory)
-    others = float(len({process.pid for process in listed} - {os.getpid()}))
-    if not own and listed and not _first_pid_namespace():
-        others = NAN
-    return memory, others
-
-
-def _first_pid_namespace() -> bool:
-    try:
-        return os.readlink("/proc/self/ns/pid") == _FIRST_PID_NAMESPACE
-    except OSError:
-        return True
+    own = next((process for process in listed if process.pid == os.getpid()), None)
+    if own is None:
+        return NAN, NAN
+    memory = NAN if own.usedGpuMemory is None else float(own.usedGpuMemory)
+    return memory, float(len({process.pid for process in listed}) - 1)
 
 
 def _fields(nvml: Nvml, device: Device, wanted: list[tuple[int, int]]) -> list[float]:

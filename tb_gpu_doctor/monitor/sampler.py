@@ -125,6 +125,9 @@ class Sampler:
             except NvmlProblem as problem:
                 self._failed(gpu, probe, problem, left_out)
                 continue
+            except Exception as error:  # an older pynvml without the constant; one value is not worth the others
+                self._failed(gpu, probe, Unsupported(repr(error)), left_out)
+                continue
             gpu.answered.add(probe)
             gpu.failures.pop(probe, None)
             for metric, value in zip(probe.metrics, answer, strict=True):

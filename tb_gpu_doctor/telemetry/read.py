@@ -51,6 +51,8 @@ class TelemetryReader:
         unreadable: list[tuple[str, str]] = []
         files = find_recordings(root, unreadable)
         problems = [_say("unreadable", language, _shown(path, root), reason) for path, reason in unreadable]
+        if "://" in root:
+            problems.append(_say("remote", language, root))
         chosen = _newest(files)
         if len(chosen) < len(files):
             problems.append(_say("too_many", language, root, count=len(files), read=len(chosen)))

@@ -143,6 +143,14 @@ def test_every_metric_comes_in_its_unit(machine: Callable[[str], Machine]) -> No
     assert not playing.told
 
 
+def test_processes_count_only_beside_this_one(machine: Callable[[str], Machine]) -> None:
+    processes = "gpu 0 process self 1e9\ngpu 0 process 4711 1e9 5\ngpu 1 process 4712 1e9\n"
+    playing = machine("gpus 3\n" + processes)
+    first, later = playing.sample(0.0)[:, COLUMN["other_processes"]], [playing.sample(float(n)) for n in range(1, 11)]
+    assert np.array_equal(first, [0, np.nan, np.nan], equal_nan=True), "a rank beside us, or a container's empty list"
+    assert later[-1][0, COLUMN["other_processes"]] == 1
+
+
 def test_counters_of_time_are_the_sums_of_what_was_set(machine: Callable[[str], Machine]) -> None:
     playing = machine("gpus 1\ngpu 0 reasons 0:0 3:0x40 6:0x44 8:0\ngpu 0 utilization 50")
     rows = [playing.sample(float(time_s))[0] for time_s in range(12)]

@@ -351,6 +351,10 @@ def test_folders_that_cannot_be_read_are_told(tmp_path: Path, monkeypatch: pytes
     assert "closed" in telemetry.problems[0] and "Permission denied" in telemetry.problems[0]
 
 
+def test_a_remote_logdir_is_said_to_be_one() -> None:
+    assert "remote address" in read_telemetry("gs://bucket/logs").problems[0]
+
+
 def test_a_pipe_of_such_a_name_holds_nobody_up(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / f"events.out.tfevents.1.h.1.0{form.FILE_SUFFIX}")
     assert read_telemetry(tmp_path).recordings == ()
