@@ -99,6 +99,7 @@ setup(
         "msgspec>=0.18.5",
         "numpy>=1.26",
         "nvidia-ml-py>=12",
+        "platformdirs>=4",
         "rich>=13",
         "tensorboard>=2.16",
         "tensorboard-plugin-profile>=2.19",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -58,26 +59,49 @@ def summary_of_path(
     name = os.fspath(path)
     if baseline_file.is_baseline(name):
         return baseline_file.read(name)
-    from tb_gpu_doctor.api import choose_session, diagnose_session
+    from tb_gpu_doctor.api import choose_session
     from tb_gpu_doctor.traces.sessions import find_sessions
 
     chosen = choose_session(find_sessions(name), run, session)
     folder = os.path.basename(os.path.abspath(name)) if os.path.isdir(name) else ""
     folder = "" if folder == chosen.session else folder
-    return summary_of_result(diagnose_session(chosen, progress), chosen, folder)
+    summary = summary_of_session(chosen, progress)
+    return replace(summary, label=_label(chosen, folder))
 
 
-def summary_of_result(result: SessionResult, session: Session, folder: str = "") -> RunSummary:
-    """The summary of a session that was diagnosed already; ``folder`` names a logdir whose runs have no name."""
+def summary_of_session(session: Session, progress: Progress | None = None) -> RunSummary:
+    """The summary of a session, remembered from the last time where its files are the same.
+
+    Raises:
+        TraceError: it cannot be read.
+    """
+    from tb_gpu_doctor.api import diagnose_session
+    from tb_gpu_doctor.cache.remember import remembered
+    from tb_gpu_doctor.comparison.summary import RunSummary
+
+    def make() -> tuple[RunSummary, bool]:
+        result = diagnose_session(session, progress)
+        return summary_of_result(result, session), not result.failures
+
+    return remembered(session, "summary", RunSummary, make)
+
+
+def summary_of_result(result: SessionResult, session: Session) -> RunSummary:
+    """The summary of a session that was diagnosed already."""
     from tb_gpu_doctor.comparison.summarize import summarize
     from tb_gpu_doctor.telemetry.joining import Joined
 
+    return summarize(
+        result.diagnosis, result.traces, result.analyses, result.job, result.joined or Joined(), _label(session)
+    )
+
+
+def _label(session: Session, folder: str = "") -> str:
+    """Run and session; ``folder`` names a logdir whose runs have no name."""
     label = "/".join(part for part in (session.run, session.session) if part)
     if folder and not session.run:
         label = f"{folder}/{label}" if label else folder
-    return summarize(
-        result.diagnosis, result.traces, result.analyses, result.job, result.joined or Joined(), label or session.path
-    )
+    return label or session.path
 
 
 def history_of_path(
@@ -97,7 +121,7 @@ def history_of_path(
     Raises:
         TraceError: there is no session, or no such run.
     """
-    from tb_gpu_doctor.api import choose_session, diagnose_session
+    from tb_gpu_doctor.api import choose_session
     from tb_gpu_doctor.comparison.history import HistoryEntry, build_history
     from tb_gpu_doctor.diagnosis.model import Phrase
     from tb_gpu_doctor.traces.errors import TraceError
@@ -119,7 +143,7 @@ def history_of_path(
         problem = None
         summary = None
         try:
-            summary = summary_of_result(diagnose_session(session, share), session)
+            summary = summary_of_session(session, share)
         except TraceError as error:
             problem = Phrase("history.problems.unreadable", {"reason": error})
         entries.append(HistoryEntry(session.run, session.session, session.recorded_unix_s, summary, problem))

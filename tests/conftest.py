@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, settings
 # Before anything imports TensorFlow: no GPU needed, no start-up chatter.
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# No test may find what another run of the tests remembered; those of the cache make a folder of their own.
+os.environ["GPU_DOCTOR_CACHE_DIR"] = ""
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED_TRACES = REPOSITORY.parent / "shared" / "traces"

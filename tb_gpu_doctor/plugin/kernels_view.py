@@ -21,6 +21,7 @@ from tb_gpu_doctor.analysis.occupancy import (
 )
 from tb_gpu_doctor.analysis.staircase import config_of, next_steps, staircase
 from tb_gpu_doctor.analysis.tensor_cores import TENSOR_CLASSES
+from tb_gpu_doctor.plugin.kept import WithoutLock
 from tb_gpu_doctor.plugin.responses import to_json
 from tb_gpu_doctor.plugin.timeline import MAX_NAME_CHARS, shorten
 from tb_gpu_doctor.report.kernel_list import By, Listed, ListedGpu, as_dict, csv_lines, kernel_list, over_gpus
@@ -39,7 +40,7 @@ MAX_TIMES = 50_000
 _ROW_BYTES, _TIME_BYTES = 1_200, 200
 
 
-class KernelsView:
+class KernelsView(WithoutLock):
     """What a session's kernels say, made when the session is.
 
     Args:

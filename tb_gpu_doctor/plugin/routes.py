@@ -317,11 +317,9 @@ class Routes:
         job = self._worker.peek(found.key)
         if job is not None and job.result is not None:
             return job.result.summary
-        from tb_gpu_doctor.api import diagnose_session
-        from tb_gpu_doctor.comparing import summary_of_result
+        from tb_gpu_doctor.comparing import summary_of_session
 
-        session = dataclasses.replace(found.session, run=found.run)
-        return summary_of_result(diagnose_session(session, report), session)
+        return summary_of_session(dataclasses.replace(found.session, run=found.run), report)
 
     def _doc(self, request: Request) -> Response:
         from tensorboard import plugin_util

@@ -12,6 +12,7 @@ from tb_gpu_doctor.comparing import summary_of_result
 from tb_gpu_doctor.parallel.transport import with_own_arrays
 from tb_gpu_doctor.plugin.collectives_view import collectives_answer
 from tb_gpu_doctor.plugin.gaps_view import GapsView
+from tb_gpu_doctor.plugin.kept import WithoutLock
 from tb_gpu_doctor.plugin.kernels_view import KernelsView
 from tb_gpu_doctor.plugin.responses import to_json
 from tb_gpu_doctor.plugin.steps_view import steps_answer
@@ -42,9 +43,15 @@ def analyse(session: Session, report: Callable[[str, float], None], shown: Calla
         TraceError: nothing in the session can be read.
     """
     from tb_gpu_doctor.api import diagnose_session
+    from tb_gpu_doctor.cache.remember import remembered
 
-    result = diagnose_session(session, report)
-    return SessionView(session, dataclasses.replace(result, diagnosis=_with_shown_paths(result.diagnosis, shown)))
+    def make() -> tuple[SessionView, bool]:
+        result = diagnose_session(session, report)
+        diagnosis = _with_shown_paths(result.diagnosis, shown)
+        return SessionView(session, dataclasses.replace(result, diagnosis=diagnosis)), not result.failures
+
+    # What is shown of paths depends on where the logdir begins, so the same files can have two views.
+    return remembered(session, f"view {shown(session.path)}", SessionView, make)
 
 
 def _with_shown_paths(diagnosis: DiagnosisReport, shown: Callable[[str], str]) -> DiagnosisReport:
@@ -63,7 +70,7 @@ def _with_shown_paths(diagnosis: DiagnosisReport, shown: Callable[[str], str]) -
     return dataclasses.replace(diagnosis, warnings=tuple(phrase(warning) for warning in diagnosis.warnings))
 
 
-class SessionView:
+class SessionView(WithoutLock):
     """The answers about one session, made from its result when it is built."""
 
     def __init__(self, session: Session, result: SessionResult) -> None:

@@ -59,7 +59,7 @@ class TelemetryView:
         self._shifts = [source.shift.offset for source in timeline.sources]
         self._files = [source.trace for source in timeline.sources]
         self._lanes = {
-            id(gpu.series): lane_of[gpu.profile]
+            _name(gpu.series): lane_of[gpu.profile]
             for gpu in self._joined.gpus
             if gpu.profile is not None and gpu.profile in lane_of
         }
@@ -126,7 +126,7 @@ class TelemetryView:
         lanes: list[dict[str, Any]] = []
         stretches: list[dict[str, Any]] = []
         for gpu in self._joined.gpus:
-            lane = self._lanes.get(id(gpu.series))
+            lane = self._lanes.get(_name(gpu.series))
             zero = None if lane is None else self._zero(lane)
             if lane is None or zero is None:
                 continue
@@ -217,7 +217,7 @@ class TelemetryView:
             "name": facts.name,
             "limits": dict(facts.limits),
             "samples": len(series),
-            "lane": self._lanes.get(id(series)),
+            "lane": self._lanes.get(_name(series)),
             "metrics": [metric.id for metric in METRICS if metric.id in series.values],
             "throttled": [
                 {
@@ -264,6 +264,11 @@ def window_of(windows: Sequence[tuple[int, int] | None]) -> tuple[int, int] | No
     """From the first start to the last end of those that are known."""
     known = [window for window in windows if window is not None]
     return (min(w[0] for w in known), max(w[1] for w in known)) if known else None
+
+
+def _name(series: GpuSeries) -> tuple[str, int]:
+    """What tells a GPU's series from all others, also after the view was kept and opened again."""
+    return series.run, series.facts.nvml_index
 
 
 def _level(series: GpuSeries, metric: str, points: int, window_ns: tuple[int, int] | None) -> Level | None:

@@ -1,0 +1,35 @@
+"""A name for what a session holds at present: it changes when any of its files does."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tb_gpu_doctor.traces.sessions import Session
+
+# Files that changed this recently may be in the middle of being written.
+_SETTLED_S = 2.0
+
+
+def state_of(session: Session) -> str | None:
+    """The state of a session's files and of the telemetry beside it; None while any of them may still be written."""
+    from tb_gpu_doctor.traces.telemetry_homes import recording_files
+
+    paths = [file.path for file in session.files]
+    for home in session.homes:
+        paths += [path for path, _ in recording_files(home.folder)]
+    digest = hashlib.sha256(f"{session.run}\0{session.session}\0{session.path}".encode("utf-8", "surrogateescape"))
+    now = time.time()
+    for path in paths:
+        try:
+            stat = os.stat(path)
+        except OSError:
+            return None
+        if abs(now - stat.st_mtime) < _SETTLED_S:
+            return None
+        state = f"\0{os.path.abspath(path)}\0{stat.st_size} {stat.st_mtime_ns} {stat.st_ino}"
+        digest.update(state.encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()

@@ -1,0 +1,222 @@
+"""A bounded folder of pickled values that only its owner can write.
+
+Whatever is wrong with an entry (cut off, damaged, of another version, put there by somebody else, gone in the middle
+of reading) makes it as if it had never been there. Unpickling is limited to this package's own classes and numpy's
+arrays, so that an entry can hold data and nothing that acts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import pickle
+import stat
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+_MAGIC = b"gpu-doctor cache 1\n"
+_DIGEST_BYTES = 16
+_SUFFIX = ".entry"
+# Left by a process that was killed while it wrote, after this many seconds.
+_STALE_S = 3_600
+FOLDER_VARIABLE = "GPU_DOCTOR_CACHE_DIR"
+SIZE_VARIABLE = "GPU_DOCTOR_CACHE_BYTES"
+DEFAULT_MAX_BYTES = 2 << 30
+# One session must not push all others out.
+_LARGEST_PART = 4
+_BUILTINS = frozenset({"set", "frozenset", "slice", "range", "complex", "bytearray"})
+_COLLECTIONS = frozenset({"OrderedDict", "Counter", "defaultdict", "deque"})
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a store holds; ``folder`` is None where there is none."""
+
+    folder: Path | None
+    entries: int
+    size_bytes: int
+    max_bytes: int
+
+
+class Store:
+    """Entries by name, the least recently used ones dropped beyond a size.
+
+    Args:
+        folder: where; None keeps nothing.
+        max_bytes: all entries together.
+        version: entries of other versions are not found.
+    """
+
+    def __init__(self, folder: Path | None, max_bytes: int = DEFAULT_MAX_BYTES, version: str | None = None) -> None:
+        self._folder = folder
+        self._max_bytes = max_bytes
+        self._version = version
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether there is a folder that nobody else can write to; it is made where it is missing."""
+        if self._folder is None or self._max_bytes <= 0:
+            return False
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return _is_ours(os.stat(self._folder))
+        except OSError:
+            return False
+
+    def get(self, key: str) -> Any | None:
+        """The value kept under a key; None where there is none that can be used."""
+        if not self.is_usable:
+            return None
+        path = self._path(key)
+        try:
+            with open(path, "rb") as file:
+                if not _is_ours(os.fstat(file.fileno())):
+                    return None
+                content = file.read()
+        except OSError:
+            return None
+        try:
+            head, body = content[: len(_MAGIC)], content[len(_MAGIC) + _DIGEST_BYTES :]
+            if head != _MAGIC or _digest(body) != content[len(_MAGIC) : len(_MAGIC) + _DIGEST_BYTES]:
+                raise pickle.UnpicklingError("damaged")
+            value = _Unpickler(io.BytesIO(body)).load()
+        except Exception:  # unpickling raises anything; a bad entry is no entry
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return value
+
+    def put(self, key: str, value: Any) -> bool:
+        """Keep a value; False where it could not be kept, which is no error."""
+        if not self.is_usable:
+            return False
+        path = self._path(key)
+        part = path.with_name(f"{path.name}.{os.getpid()}.part")
+        try:
+            body = pickle.dumps(value, protocol=5)
+            if len(body) > self._max_bytes // _LARGEST_PART:
+                return False
+            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(descriptor, "wb") as file:
+                file.write(_MAGIC + _digest(body))
+                file.write(body)
+            os.replace(part, path)
+        except (OSError, pickle.PicklingError, TypeError, AttributeError, RecursionError):
+            with contextlib.suppress(OSError):
+                part.unlink()
+            return False
+        self._trim()
+        return True
+
+    def usage(self) -> Usage:
+        """How much is kept."""
+        entries = list(self._entries())
+        return Usage(self._folder, len(entries), sum(size for _, _, size in entries), self._max_bytes)
+
+    def clear(self) -> int:
+        """Drop everything; returns how many entries that were."""
+        dropped = 0
+        for path, _, _ in self._entries():
+            with contextlib.suppress(OSError):
+                path.unlink()
+                dropped += 1
+        return dropped
+
+    def _path(self, key: str) -> Path:
+        assert self._folder is not None
+        name = hashlib.sha256(
+            f"{self._version or _own_version()}\0{key}".encode("utf-8", "surrogateescape")
+        ).hexdigest()
+        return self._folder / f"{name}{_SUFFIX}"
+
+    def _entries(self) -> Iterator[tuple[Path, float, int]]:
+        """(path, time of last use, size) of every entry of any version."""
+        if self._folder is None:
+            return
+        try:
+            with os.scandir(self._folder) as found:
+                for entry in found:
+                    if entry.name.endswith((_SUFFIX, ".part")):
+                        with contextlib.suppress(OSError):
+                            state = entry.stat(follow_symlinks=False)
+                            yield Path(entry.path), state.st_mtime, state.st_size
+        except OSError:
+            return
+
+    def _trim(self) -> None:
+        """Drop the least recently used entries beyond the size, and what killed processes left."""
+        entries = sorted(self._entries(), key=lambda entry: entry[1])
+        newest = entries[-1][1] if entries else 0.0
+        held = sum(size for _, _, size in entries)
+        for path, used, size in entries:
+            is_left_over = path.suffix == ".part" and newest - used > _STALE_S
+            if held <= self._max_bytes and not is_left_over:
+                continue
+            with contextlib.suppress(OSError):
+                path.unlink()
+                held -= size
+
+
+class _Unpickler(pickle.Unpickler):
+    """Knows this package's classes and arrays; nothing else is built from an entry."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        root = module.partition(".")[0]
+        if module == "builtins" and name in _BUILTINS:
+            return super().find_class(module, name)
+        if module == "collections" and name in _COLLECTIONS:
+            return super().find_class(module, name)
+        found = super().find_class(module, name) if root in ("tb_gpu_doctor", "numpy") else None
+        if root == "tb_gpu_doctor" and isinstance(found, type):
+            return found
+        if root == "numpy" and name in ("ndarray", "dtype", "_reconstruct", "scalar", "_frombuffer"):
+            return found
+        raise pickle.UnpicklingError(f"{module}.{name} is not kept in the cache")
+
+
+def default_store() -> Store:
+    """The store of this user; ``GPU_DOCTOR_CACHE_DIR`` moves it, and switches it off where it is empty."""
+    folder = os.environ.get(FOLDER_VARIABLE)
+    size = os.environ.get(SIZE_VARIABLE, "")
+    max_bytes = int(size) if size.isdecimal() else DEFAULT_MAX_BYTES
+    if folder is not None:
+        return Store(Path(folder) if folder else None, max_bytes)
+    import platformdirs
+
+    return Store(Path(platformdirs.user_cache_dir("gpu-doctor", appauthor=False)), max_bytes)
+
+
+def _digest(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest()
+
+
+def _is_ours(state: os.stat_result) -> bool:
+    """Whether nobody but this user can have written it."""
+    if not hasattr(os, "getuid"):  # Windows: the folder lies in the user's own profile
+        return True
+    return state.st_uid == os.getuid() and not state.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+@lru_cache(maxsize=1)
+def _own_version() -> str:
+    """Changes with the package's code, Python and numpy: an entry is only as good as what made it."""
+    import numpy
+
+    from tb_gpu_doctor import __version__
+
+    digest = hashlib.sha256(f"{__version__} {sys.version} {numpy.__version__}".encode())
+    root = Path(__file__).parent.parent
+    for path in sorted(root.rglob("*")):
+        if path.suffix in (".py", ".so", ".json", ".pyd"):
+            with contextlib.suppress(OSError):
+                state = path.stat()
+                digest.update(f"{path.relative_to(root)} {state.st_size} {state.st_mtime_ns}".encode())
+    return digest.hexdigest()

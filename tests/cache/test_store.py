@@ -1,0 +1,125 @@
+"""The cache keeps what it is given, forgets what is bad, stays within its size, and runs nothing."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tb_gpu_doctor.cache.store import _MAGIC, Store, _digest, default_store
+from tb_gpu_doctor.cli.main import main
+from tests.comparison.summaries import summary
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "cache", 10_000_000)
+
+
+def entry(store: Store, key: str) -> Path:
+    return store._path(key)
+
+
+def test_values_come_back(store: Store) -> None:
+    original = summary()
+    assert store.get("a") is None and store.put("a", original)
+    kept = store.get("a")
+    assert (
+        kept is not original and np.array_equal(kept.parts_ps, original.parts_ps) and kept.kernels == original.kernels
+    )
+    assert store.usage().entries == 1 and store.get("b") is None
+
+
+def test_other_versions_are_not_found(tmp_path: Path) -> None:
+    Store(tmp_path, version="1").put("a", 3)
+    assert Store(tmp_path, version="2").get("a") is None and Store(tmp_path, version="1").get("a") == 3
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda b: b[:-1], lambda b: b[:10], lambda b: b"", lambda b: b[:60] + b"x" + b[61:]]
+)
+def test_damaged_entries_are_dropped_silently(store: Store, damage: Any) -> None:
+    store.put("a", {"x": list(range(100))})
+    path = entry(store, "a")
+    path.write_bytes(damage(path.read_bytes()))
+    assert store.get("a") is None and not path.exists()
+
+
+class Evil:
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("evil",)
+
+
+@pytest.mark.parametrize("value", [Evil(), os.system, threading.Thread, np.load])
+def test_entries_that_would_act_are_dropped(
+    store: Store, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store.put("a", 1)
+    body = pickle.dumps(value)
+    entry(store, "a").write_bytes(_MAGIC + _digest(body) + body)
+    assert store.get("a") is None and not (tmp_path / "evil").exists()
+
+
+def test_folders_and_files_of_others_are_not_read(store: Store, tmp_path: Path) -> None:
+    store.put("a", 1)
+    os.chmod(entry(store, "a"), 0o666)
+    assert store.get("a") is None
+    os.chmod(tmp_path / "cache", 0o777)
+    assert not store.is_usable and not store.put("b", 1)
+
+
+def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
+    store = Store(tmp_path, 100_000)
+    for index in range(8):
+        assert store.put(str(index), b"x" * 20_000)
+        os.utime(entry(store, str(index)), (index, index))
+        store.get("0")
+    held = [index for index in range(8) if store.get(str(index)) is not None]
+    assert 0 in held and 7 in held and len(held) == 4
+    assert store.usage().size_bytes <= 100_000
+    assert not store.put("big", b"x" * 50_000), "one entry must not push all others out"
+
+
+def test_what_cannot_be_kept_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for folder in (None, tmp_path / "file" / "below"):
+        store = Store(folder)
+        assert not store.put("a", 1) and store.get("a") is None and store.usage().entries == 0 and store.clear() == 0
+    store = Store(tmp_path / "cache")
+    assert not store.put("a", threading.Lock()) and not list((tmp_path / "cache").iterdir())
+
+
+def test_many_writers_leave_whole_entries(store: Store) -> None:
+    def work(which: int) -> None:
+        for _ in range(30):
+            store.put("a", [which] * 1000)
+            kept = store.get("a")
+            assert kept is None or len(set(kept)) == 1
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert store.get("a") is not None
+
+
+def test_the_command_shows_and_clears(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GPU_DOCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("GPU_DOCTOR_CACHE_BYTES", "1000000")
+    default_store().put("a", [1])
+    assert main(["cache", "--lang", "en"]) == 0
+    assert "1 entry" in capsys.readouterr().out
+    assert main(["cache", "--clear", "--lang", "es"]) == 0
+    assert "1 entrada olvidada" in capsys.readouterr().out and default_store().usage().entries == 0
+    monkeypatch.setenv("GPU_DOCTOR_CACHE_DIR", "")
+    assert main(["cache", "--lang", "en"]) == 0
+    assert "switched off" in capsys.readouterr().out
