@@ -42,8 +42,12 @@ def split_groups(events: Events, trace_of: Int64, names: tuple[str, ...]) -> tup
     new_names = list(names)
     place = _places(trace_of)
     unnamed = np.array([not name for name in names])
-    for key in distinct(events.key[unnamed[events.lane] & np.isin(events.kind, NEEDS_ALL)]).tolist():
-        rows = np.flatnonzero((events.key == key) & unnamed[events.lane])
+    asked = unnamed[events.lane] & np.isin(events.kind, NEEDS_ALL)
+    if len(np.unique(trace_of)) == len(trace_of):
+        return None  # one GPU a file: nobody's ends can be compared
+    order = np.flatnonzero(asked)[np.argsort(events.key[asked], kind="stable")]
+    borders = np.flatnonzero(np.diff(events.key[order])) + 1
+    for rows in np.split(order, borders) if len(order) else []:
         groups: dict[tuple[int, ...], int] = {}
         for trace in distinct(trace_of[events.part[rows]]).tolist():
             mine = rows[trace_of[events.part[rows]] == trace]
@@ -55,7 +59,7 @@ def split_groups(events: Events, trace_of: Int64, names: tuple[str, ...]) -> tup
                 if name not in groups:
                     groups[name] = len(new_names)
                     new_names.append("")
-                lane[(events.key == key) & np.isin(events.part, members)] = groups[name]
+                lane[rows[np.isin(events.part[rows], members)]] = groups[name]
     if len(new_names) == len(names):
         return None
     moved = dataclasses.replace(events, lane=lane)
