@@ -1,16 +1,18 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { ProfileId, TimelineMeta } from "../../api/types";
-import { prepare } from "../../charts/canvas";
+import { categoryFill, fitText, prepare } from "../../charts/canvas";
 import { AXIS_HEIGHT, drawAxis, LanePainter, STEPS_HEIGHT, type StreamEvents } from "../../charts/draw";
+import { savePng } from "../../charts/png";
 import { layoutRows, rowAt, rowOfLane, rowsBetween } from "../../charts/rows";
 import { themeOf } from "../../charts/theme";
 import { length, pan, type Range } from "../../charts/viewport";
-import { shorten } from "../../format";
-import { lang, plural, t } from "../../i18n";
+import { formatRange, shorten } from "../../format";
+import { lang, plural, t, tId } from "../../i18n";
 import { dark } from "../../state/host";
 import { diagnosis, highlight, timelineCalls } from "../../state/store";
 import { type FoundInterval, TimelineData } from "../../state/timeline";
 import { analysed, extent, PS_PER_MS, setView, view } from "../../state/timelineView";
+import { Icon } from "../../ui/Icon";
 import { ProfilerNote } from "../../ui/ProfilerLink";
 import { Failed } from "../../ui/Section";
 import { Legend } from "../../ui/Swatch";
@@ -78,6 +80,7 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
     [meta, toggled, streams.counts],
   );
   const height = Math.min(total, TALLEST);
+  const [first, last] = rowsBetween(rows, scrollTop - 60, scrollTop + height + 60);
   const { total: found, hits } = useHits(profile, range);
   const chosen = selectionPs();
   const marked = highlight.value;
@@ -210,6 +213,38 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
     drag.current = null;
   };
 
+  const save = () => {
+    const [axis, lanes] = [axisCanvas.current, laneCanvas.current];
+    if (!axis || !lanes || !range) return;
+    const theme = themeOf(isDark);
+    const names = 150;
+    const top = AXIS_HEIGHT + STEPS_HEIGHT;
+    savePng({
+      name: "timeline",
+      title: `${t("timeline_title")} · ${formatRange(range.start / PS_PER_MS, range.end / PS_PER_MS)}`,
+      width: names + width,
+      height: top + height,
+      theme,
+      legend: present.map((category) => ({
+        fill: (context) => categoryFill(context, category, theme),
+        label: tId("category", category),
+      })),
+      draw: ({ context }) => {
+        context.drawImage(axis, names, 0, width, top);
+        context.drawImage(lanes, names, top, width, height);
+        for (const each of rows.slice(first, last)) {
+          const y = each.top - scrollTop;
+          if (y < 0 || y + each.height > height) continue;
+          const lane = meta.lanes[each.lanes[0]];
+          const name =
+            each.kind === "host" ? each.host : each.kind === "stream" ? `   ${streams.name(each)}` : lane.label;
+          context.fillStyle = each.kind === "stream" ? theme.muted : theme.text;
+          context.fillText(fitText(context, name, names - 8), 0, top + y + each.height / 2);
+        }
+      },
+    });
+  };
+
   const moveCursor = (by: number, edge: -1 | 0 | 1) => {
     if (!range) return;
     const usable = rows.flatMap(({ kind, lanes }, i) => (kind !== "stream" && lanes.length ? [i] : []));
@@ -285,7 +320,6 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
 
   if (!meta.lanes.length) return <p class="state">{t("timeline_none")}</p>;
   if (meta.lanes.every((lane) => lane.intervals === 0)) return <p class="state">{t("timeline_nothing")}</p>;
-  const [first, last] = rowsBetween(rows, scrollTop - 60, scrollTop + height + 60);
   return (
     <div class="timeline" ref={root}>
       <Toolbar meta={meta} />
@@ -347,7 +381,14 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
         {spoken}
       </p>
       <div class="tl-foot">
-        <Legend categories={present} />
+        <div class="legend-row">
+          <Legend categories={present} />
+          <button type="button" class="quiet save" onClick={save}>
+            <Icon name="save" />
+            PNG
+            <span class="hidden"> {t("timeline_title")}</span>
+          </button>
+        </div>
         <p class="muted hint">
           {t("timeline_hint")}
           {streams.crowded ? ` · ${t("timeline_streams_crowded")}` : ""}
