@@ -58,6 +58,7 @@ pytest: $(STAMPS)/test $(NPM_STAMP) chromium ## the Python and browser tests (PY
 bench: $(STAMPS)/test ## decoder and diagnosis against the stock Profiler; writes benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.kernels
+	$(BIN)/python -m benchmarks.monitor_steps
 
 demo-logs: $(STAMPS)/package ## write the generated runs of demo_logs anew; the same bytes every time
 	$(BIN)/python -m simulator.demo

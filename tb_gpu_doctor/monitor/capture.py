@@ -31,6 +31,8 @@ _NEWS = ("hardware_slowdown", "software_thermal", "hardware_thermal", "power_bra
 _RECENT = 30
 _BASELINE = 60
 _CHECK_EVERY = 5
+# How PyTorch, TensorFlow and JAX say that somebody else's profiler is running.
+_BUSY = ("already", "another profiler", "only one profile")
 
 
 @dataclass(frozen=True)
@@ -301,7 +303,7 @@ class Capture:
         except Exception as error:
             _remove(folder)
             self._not_before = first + self.options.min_distance
-            busy = "already" in str(error).lower() or "another profiler" in str(error).lower()
+            busy = any(sign in str(error).lower() for sign in _BUSY)
             if busy:
                 tell(self._recorder, "profiler_busy", step=first)
             else:

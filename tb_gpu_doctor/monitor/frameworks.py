@@ -100,7 +100,16 @@ class TensorFlow:
 
     def start_profile(self, folder: str) -> None:
         """Write below ``folder/plugins/profile`` when stopped."""
-        self._tf.profiler.experimental.start(folder)
+        module_of_it = sys.modules.get("tensorflow.python.profiler.profiler_v2")
+        free = getattr(module_of_it, "_profiler", None) is None
+        try:
+            self._tf.profiler.experimental.start(folder)
+        except Exception:
+            # Refused since a profile is taken from outside (TensorBoard's button), TensorFlow keeps what it
+            # could not start, and would refuse for ever.
+            if free and getattr(module_of_it, "_profiler", None) is not None:
+                self._tf.profiler.experimental.stop(save=False)
+            raise
 
     def stop_profile(self, save: bool = True) -> None:
         """Stop and write."""

@@ -127,9 +127,8 @@ class StepHooks:
             return
         self._close_marks()
         number = int(number)
-        if self.capture is not None and self.capture.wants(number, count):
-            # Starting and ending a profile may take seconds; they are no part of a step.
-            self._outside_step(self.capture.before_step, number, count)
+        if self.capture is not None:
+            self._guard("capture", self._begin_capture, self.capture, number, count)
         self._number = number
         self._begin = time.monotonic_ns()
         if self._border is None:
@@ -151,8 +150,8 @@ class StepHooks:
         self._begin, self._border, self._paused_ns = None, now, 0
         self._number += count - 1
         self._recorder.step(self._number, end_ns, duration, None if samples is None else int(samples), profiled)
-        if capture is not None and capture.after_step(self._number, duration, profiled):
-            self._outside_step(capture.finish)
+        if capture is not None:
+            self._guard("capture", self._end_capture, capture, duration, profiled)
         if self._collections.found:
             self._hand_on_collections(duration * count)
         if self.on_first_step is not None:
@@ -167,10 +166,21 @@ class StepHooks:
         for mark in reversed(marks):
             mark.close()
 
+    def _begin_capture(self, capture: Capture, number: int, count: int) -> None:
+        if capture.wants(number, count):
+            self._outside_step(capture.before_step, number, count)
+
+    def _end_capture(self, capture: Capture, duration_ns: int, profiled: bool) -> None:
+        if capture.after_step(self._number, duration_ns, profiled):
+            self._outside_step(capture.finish)
+
     def _outside_step(self, work: Callable[..., Any], *arguments: Any) -> None:
+        """Starting and ending a profile may take seconds; they are no part of a step."""
         begin = time.monotonic_ns()
-        work(*arguments)
-        self._paused_ns += time.monotonic_ns() - begin
+        try:
+            work(*arguments)
+        finally:
+            self._paused_ns += time.monotonic_ns() - begin
 
     # --- spans ---------------------------------------------------------------------------------
 

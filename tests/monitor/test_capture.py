@@ -407,6 +407,23 @@ def test_a_profile_of_an_own_loop_carries_its_steps_and_a_busy_profiler_is_left_
     assert [step.number for step in monitor.recorder.steps if step.profiled] == [3, 4, 5, *range(10, 20)]
 
 
+def test_a_profile_from_outside_is_waited_out(tmp_path: Path) -> None:
+    """As TensorBoard's capture button takes it: the session is not the one of Python's interface."""
+    tf = pytest.importorskip("tensorflow")
+    internal = pytest.importorskip("tensorflow.python.profiler.internal._pywrap_profiler")
+    monitor = MemoryMonitor(tmp_path, "tensorflow", profile_steps=[(3, 5), (12, 14)])
+    outside = internal.ProfilerSession()
+    outside.start(str(tmp_path / "outside"), {})
+    for step in range(20):
+        if step == 10:
+            outside.stop()
+        with monitor.hooks.train_step(step):
+            tf.matmul(tf.ones((8, 8)), tf.ones((8, 8)))
+    assert len(monitor.recorder.notes) == 1
+    (own,) = find_sessions(str(tmp_path)).sessions
+    assert marked_steps(own.files[0]) == [12, 13, 14]
+
+
 WORKER = """
 import json, os, sys
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"

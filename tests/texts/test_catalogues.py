@@ -109,7 +109,7 @@ def literals() -> Iterator[tuple[Path, str]]:
                 yield path, pattern
 
 
-AREAS = ("errors", "notes", "cli", "report", "findings", "plugin", "telemetry", "compare", "check", "history")
+AREAS = ("errors", "notes", "cli", "report", "findings", "plugin", "telemetry", "compare", "check", "history", "env", "batch")
 
 
 def test_every_key_in_the_source_has_a_text() -> None:
