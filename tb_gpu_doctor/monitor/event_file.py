@@ -47,6 +47,9 @@ class _Target(Protocol):
             Exception: nothing more can be written now.
         """
 
+    def sync(self) -> None:
+        """Have all that was written outlive this process."""
+
     def close(self) -> None: ...
 
 
@@ -59,20 +62,25 @@ class _LocalTarget:
     def write(self, data: bytes) -> int:
         return os.write(self._file, data)
 
+    def sync(self) -> None:
+        pass
+
     def close(self) -> None:
         os.close(self._file)
 
 
 class _RemoteTarget:
-    """A file behind TensorBoard's or TensorFlow's file layer; each write is flushed, so that it is whole."""
+    """A file behind TensorBoard's or TensorFlow's file layer, which may hold it here until it is flushed."""
 
     def __init__(self, path: str) -> None:
         self._file = file_layer(path).GFile(path, "wb")
 
     def write(self, data: bytes) -> int:
         self._file.write(data)
-        self._file.flush()
         return len(data)
+
+    def sync(self) -> None:
+        self._file.flush()
 
     def close(self) -> None:
         self._file.close()
@@ -113,6 +121,7 @@ class EventFile:
         self._pending_bytes = 0
         # Bytes of the first pending record that the file holds already: its rest must follow.
         self._written_of_first = 0
+        self._unsynced = False
         self.dropped_records = 0
         self._add(
             event_pb2.Event(
@@ -146,7 +155,7 @@ class EventFile:
         Raises:
             Exception: the file cannot be written now; what is left stays pending.
         """
-        if not self._pending:
+        if not self._pending and not self._unsynced:
             return
         if self._target is None:
             self._target = _RemoteTarget(self.path) if self._remote else _LocalTarget(self.path)
@@ -155,9 +164,13 @@ class EventFile:
         at = self._written_of_first
         try:
             while at < len(data):
+                self._unsynced = True
                 at += self._target.write(data[at:])
         finally:
             self._forget(at)
+        # What the layer below has taken it keeps: if this fails it is not written again, only synced again.
+        self._target.sync()
+        self._unsynced = False
 
     @property
     def vanished(self) -> bool:

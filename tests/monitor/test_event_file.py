@@ -58,6 +58,9 @@ class NarrowDisk:
         self.left -= written
         return written
 
+    def sync(self) -> None:
+        pass
+
     def close(self) -> None:
         self._file.close()
 
@@ -143,3 +146,37 @@ def test_a_remote_store_is_written_through_tensorboards_file_layer(tmp_path: Pat
     copy = tmp_path / Path(file.path).name
     copy.write_bytes(content)
     assert [step for step, _, _ in points(str(copy))] == [0, 1, 2]
+
+
+def test_a_store_that_fails_to_take_a_flush_gets_each_record_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Store:
+        """Collects here what it uploads as a whole at a flush, as object stores do."""
+
+        def __init__(self, path: str) -> None:
+            self.path, self.collected, self.works = path, b"", False
+            stores.append(self)
+
+        def write(self, data: bytes) -> int:
+            self.collected += data
+            return len(data)
+
+        def sync(self) -> None:
+            if not self.works:
+                raise ConnectionError("timed out")
+            Path(self.path).write_bytes(self.collected)
+
+        def close(self) -> None:
+            pass
+
+    stores: list[Store] = []
+    monkeypatch.setattr(event_file, "_LocalTarget", Store)
+    file = EventFile(str(tmp_path), ORIGIN)
+    for number in range(3):
+        file.scalars([("a", 1.0)], number, 1.0)
+        with pytest.raises(ConnectionError):
+            file.flush()
+    stores[0].works = True
+    file.flush()
+    assert [step for step, _, _ in points(file.path)] == [0, 1, 2]

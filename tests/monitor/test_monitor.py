@@ -143,6 +143,20 @@ with GpuMonitor(logdir, 0.05):
     assert len(gpu) > 5
 
 
+def test_amd_gpus_are_told_to_be_out_of_reach(tmp_path: Path) -> None:
+    done = train(
+        """
+import tb_gpu_doctor.monitor.gpu_source as source
+source.amd_present = lambda: True
+GpuMonitor(logdir).start().stop()
+""",
+        None,
+        tmp_path,
+    )
+    assert done.returncode == 0
+    assert len(done.stderr.splitlines()) == 1 and "this machine has AMD GPUs" in done.stderr
+
+
 @pytest.mark.parametrize("old_driver", [True, False])
 def test_an_older_driver_lacks_functions_and_is_recorded_all_the_same(old_driver: bool, tmp_path: Path) -> None:
     scenario = "gpus 1\ngpu 0 reasons 0x20\ngpu 0 process self 1e9"
@@ -388,6 +402,7 @@ import tb_gpu_doctor.monitor.event_file as event_file
 class Hanging:
     def __init__(self, path): pass
     def write(self, data): time.sleep(1000)
+    def sync(self): pass
     def close(self): pass
 event_file._LocalTarget = Hanging
 import tb_gpu_doctor.monitor.writer as writer
