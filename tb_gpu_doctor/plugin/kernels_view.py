@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 MAX_ROWS, MAX_NODES, MAX_STEPS, MAX_CANDIDATES = 5_000, 5_000, 2_000, 200
 # Kernels by op of which the tree is made, the longest ones.
 MAX_TIMES = 50_000
+# Rows that are kept for the CSV and for sums over GPUs, the longest ones: no real profile has nearly as many.
+MAX_KEPT = 100_000
 # Rough sizes in memory, for the bound on all kept answers.
 _ROW_BYTES, _TIME_BYTES = 1_200, 200
 
@@ -60,9 +62,11 @@ class KernelsView(WithoutLock):
         self._gpus = [
             ListedGpu(host, device) for host, trace in zip(hosts, traces, strict=True) for device in trace.devices
         ]
-        self._kernels = kernel_list(
+        kernels = kernel_list(
             [(trace.devices, analysis.kernels) for trace, analysis in zip(traces, analyses, strict=True)]
         )
+        self._left_out = max(0, len(kernels) - MAX_KEPT)
+        self._kernels = kernels[:MAX_KEPT]
         self._devices = _devices(traces, analyses, self._gpus)
         self._times = _times(traces, analyses)
         self.filling_json = to_json(_filling(traces, analyses))
@@ -93,8 +97,8 @@ class KernelsView(WithoutLock):
                         "devices": self._devices,
                         "rows": [_short(as_dict(kernel)) for kernel in rows[:MAX_ROWS]],
                         "by": by,
-                        "total_rows": len(rows),
-                        "truncated": len(rows) > MAX_ROWS,
+                        "total_rows": len(rows) + self._left_out,
+                        "truncated": len(rows) > MAX_ROWS or self._left_out > 0,
                     }
                 )
             return self._tables[by]
