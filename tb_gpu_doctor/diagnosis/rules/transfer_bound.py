@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tb_gpu_doctor.analysis.transfer_results import CopyGroup
-from tb_gpu_doctor.diagnosis.context import Context
+from tb_gpu_doctor.diagnosis.context import Context, GpuAccount
 from tb_gpu_doctor.diagnosis.copy_loss import CopyLoss, placement_loss, transfer_loss
 from tb_gpu_doctor.diagnosis.idle import cost_per_step
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
@@ -83,12 +83,21 @@ def _groups(loss: CopyLoss) -> list[CopyGroup]:
     return sorted(found.values(), key=lambda group: -(group.exposed + group.waited))
 
 
+def _has(account: GpuAccount, group: CopyGroup) -> bool:
+    """Whether a group's longest copy ran on this GPU: several files have GPUs of the same number."""
+    transfers = account.profile.analysis.transfers
+    return account.accounting.device == group.device and any(
+        (own.device, own.direction, own.op, own.longest) == (group.device, group.direction, group.op, group.longest)
+        for own in (transfers.groups if transfers is not None else ())
+    )
+
+
 def _what(loss: CopyLoss, groups: Sequence[CopyGroup]) -> Iterator[Phrase]:
     """The copies that cost most: direction, who asked for them, how many, how large, how fast."""
     if not groups:
         return
     worst = groups[0]
-    trace = next(a for a in loss.accounts if a.accounting.device == worst.device).profile.trace
+    trace = next(account for account in loss.accounts if _has(account, worst)).profile.trace
     facts = {
         "direction": Phrase(f"findings.{KIND}.directions.{_DIRECTIONS.get(worst.direction, 'other')}"),
         "name": trace.strings[int(trace.device_events.name[worst.longest])],
