@@ -86,7 +86,8 @@ class Session:
         try:
             deadline = time.monotonic() + timeout_s
             self._stop.set()
-            if self._thread.is_alive():
+            # Garbage is collected in any thread, and with it a monitor that nobody holds any more: in its own too.
+            if self._thread.is_alive() and self._thread is not threading.current_thread():
                 self._thread.join(min(timeout_s, 2.0 + self._interval_s))
             if self._writer is not None and not self._writer.stop(max(0.0, deadline - time.monotonic())):
                 LOG.warning("GPU Doctor: %s", self._notes.words("still_writing", logdir=self._logdir))

@@ -107,6 +107,8 @@ class RecordingWriter:
         """Write what is left and close, waiting at most so long; False where the disk still holds it up."""
         self._stopping = True
         self._wake.set()
+        if self._thread is threading.current_thread():
+            return True  # collected as garbage in here: it ends by itself
         if self._thread.is_alive():
             self._thread.join(timeout_s)
         return not self._thread.is_alive()

@@ -511,3 +511,39 @@ with GpuMonitor(logdir, 0.05, gpus=[0]) as monitor:
             events = accumulator.Scalars(tag)
             assert all(later.step > earlier.step for earlier, later in pairwise(events)), tag
             assert all(later.wall_time >= earlier.wall_time for earlier, later in pairwise(events)), tag
+
+
+@pytest.mark.parametrize("thread", ["gpu-doctor-sampler", "gpu-doctor-writer"])
+def test_a_monitor_may_be_collected_in_its_own_threads(thread: str, tmp_path: Path) -> None:
+    """Garbage is collected wherever memory is asked for."""
+    done = train(
+        f"""
+import gc, threading
+import tb_gpu_doctor.monitor.writer as writer, tb_gpu_doctor.monitor.sampler as sampler
+writer.FLUSH_S = 0.1
+collect = threading.Event()
+def collecting(method):
+    def wrapped(*arguments, **named):
+        if collect.is_set() and threading.current_thread().name == {thread!r}:
+            gc.collect()
+        return method(*arguments, **named)
+    return wrapped
+writer.RecordingWriter._write = collecting(writer.RecordingWriter._write)
+sampler.Sampler.sample = collecting(sampler.Sampler.sample)
+monitor = GpuMonitor(logdir, 0.05).start()
+monitor.cycle = monitor
+time.sleep(0.5)
+gc.disable()
+del monitor
+collect.set()
+deadline = time.monotonic() + 20
+while any(thread.name.startswith("gpu-doctor") for thread in threading.enumerate()):
+    assert time.monotonic() < deadline, threading.enumerate()
+    time.sleep(0.05)
+print("ended")
+""",
+        "gpus 1",
+        tmp_path,
+    )
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
+    assert len(one(tmp_path).gpus[0]) >= 2
