@@ -17,30 +17,6 @@ def linear(batch_size: int) -> Callable[[], Any]:
     return lambda: time.sleep(FIXED_S + PER_SAMPLE_S * batch_size)
 
 
-def multiply(batch_size: int) -> Callable[[], Any]:
-    """A real computation of numpy."""
-    import numpy as np
-
-    x, w = np.ones((batch_size, 64), np.float32), np.ones((64, 64), np.float32)
-    return lambda: np.tanh(x @ w)
-
-
-def tensorflow_step(batch_size: int) -> Callable[[], Any]:
-    """A real training step of TensorFlow."""
-    import tensorflow as tf
-
-    x, w = tf.ones((batch_size, 64)), tf.Variable(tf.ones((64, 64)))
-
-    @tf.function
-    def step() -> Any:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.tanh(x @ w))
-        w.assign_sub(0.1 * tape.gradient(loss, w))
-        return loss
-
-    return step
-
-
 def fails_above_32(batch_size: int) -> Callable[[], Any]:
     """Runs out of memory the way frameworks say so."""
     if batch_size > 32:
@@ -58,7 +34,7 @@ def fills_memory(batch_size: int) -> Callable[[], Any]:
     held: list[Any] = []
 
     def step() -> None:
-        held.append(np.ones((batch_size, 32 << 20), np.uint8))
+        held.append(np.empty((batch_size, 32 << 20), np.uint8))  # addresses count, also those never written to
 
     return step
 

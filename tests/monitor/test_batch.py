@@ -118,14 +118,6 @@ def test_the_scalars_tab_shows_it(tmp_path: Path) -> None:
     assert rates[0].value == pytest.approx(result.points[0].samples_per_s, rel=1e-5)
 
 
-def test_a_real_step_of_tensorflow(tmp_path: Path) -> None:
-    pytest.importorskip("tensorflow")
-    result = find_batch_size(f"{HERE}:tensorflow_step", start=32, max_batch=32, measure_as=QUICK)
-    (point,) = result.points
-    assert point.problem is None and point.samples_per_s and point.peak_bytes
-    assert result.recommended == 32
-
-
 @pytest.mark.parametrize(
     ("name", "sizes", "problem", "stopped"),
     [

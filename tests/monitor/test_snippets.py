@@ -114,6 +114,7 @@ def test_the_batch_size_example(tmp_path: Path) -> None:
     )
     (sweep,) = read_telemetry(tmp_path / "logs").sweeps
     assert sweep.recommended == 8
+    assert sweep.points[0].samples_per_s and sweep.points[0].peak_bytes and sweep.points[0].problem is None
 
 
 @pytest.mark.parametrize("page", PAGES)
