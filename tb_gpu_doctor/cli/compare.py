@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 
 from tb_gpu_doctor.cli.arguments import Parser, add_language, positive
+from tb_gpu_doctor.cli.terminal import console
 from tb_gpu_doctor.texts import text
 
 
@@ -37,18 +37,7 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
 
         print(json.dumps(comparison_dict(comparison, lang), indent=2, allow_nan=False))
         return 0
-    from rich.console import Console
-
     from tb_gpu_doctor.report.comparison_text import print_comparison
 
-    console = Console(
-        file=sys.stdout,
-        no_color=True if arguments.no_color else None,
-        color_system=None if arguments.no_color else "auto",
-        width=None if sys.stdout.isatty() else 100,
-        markup=False,
-        highlight=False,
-        emoji=False,
-    )
-    print_comparison(comparison, console, lang)
+    print_comparison(comparison, console(arguments.no_color), lang)
     return 0

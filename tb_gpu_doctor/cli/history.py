@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 
 from tb_gpu_doctor.cli.arguments import Parser, add_language, positive
+from tb_gpu_doctor.cli.terminal import console
 from tb_gpu_doctor.texts import text
 
 
@@ -36,18 +36,7 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
 
         print(json.dumps(history_dict(history, lang), indent=2, allow_nan=False))
         return 0
-    from rich.console import Console
-
     from tb_gpu_doctor.report.history_text import print_history
 
-    console = Console(
-        file=sys.stdout,
-        no_color=True if arguments.no_color else None,
-        color_system=None if arguments.no_color else "auto",
-        width=None if sys.stdout.isatty() else 140,
-        markup=False,
-        highlight=False,
-        emoji=False,
-    )
-    print_history(history, console, lang)
+    print_history(history, console(arguments.no_color, 140), lang)
     return 0
