@@ -41,7 +41,7 @@ def blamed_pipeline(accounts: Sequence[GpuAccount]) -> tuple[HostProfile, InputP
 def describe(profile: HostProfile, pipeline: InputPipeline) -> tuple[Phrase, ...]:
     """The slowest stage in words; empty where nothing tells."""
     stage = pipeline.slowest
-    if stage is None or _sets_no_pace(stage):
+    if stage is None or not sets_pace(stage):
         return ()
     found = [Phrase(f"{_STAGE}.{_manner(pipeline, stage)}", _facts(profile, stage))]
     if stage.calls_python and pipeline.source == "tf_data":
@@ -61,7 +61,7 @@ def describe(profile: HostProfile, pipeline: InputPipeline) -> tuple[Phrase, ...
 def advise(profile: HostProfile, pipeline: InputPipeline) -> tuple[Phrase, ...]:
     """What to change about a tf.data pipeline, the most useful first; empty where nothing tells."""
     stage = pipeline.slowest
-    if stage is None or pipeline.source != "tf_data" or _sets_no_pace(stage):
+    if stage is None or pipeline.source != "tf_data" or not sets_pace(stage):
         return ()
     ids = []
     if not pipeline.prefetched:
@@ -75,8 +75,9 @@ def advise(profile: HostProfile, pipeline: InputPipeline) -> tuple[Phrase, ...]:
     return tuple(Phrase(f"{_ADVICE}.{name}", facts) for name in (*ids, "measure_tf_data"))
 
 
-def _sets_no_pace(stage: InputStage) -> bool:
-    return stage.background and stage.utilization < LEAST_BUSY
+def sets_pace(stage: InputStage) -> bool:
+    """Whether a pipeline's slowest stage holds up anybody: one that works ahead and mostly rests does not."""
+    return not stage.background or stage.utilization >= LEAST_BUSY
 
 
 def host_is_full(pipeline: InputPipeline) -> bool:

@@ -113,6 +113,7 @@ class Routes:
             "/steps": self._steps,
             "/gaps": self._gaps,
             "/collectives": self._collectives,
+            "/input": self._input,
             "/telemetry": self._telemetry,
             "/telemetry/series": self._telemetry_series,
             "/timeline/telemetry": self._timeline_telemetry,
@@ -259,6 +260,9 @@ class Routes:
 
     def _collectives(self, request: Request) -> Response:
         return json_answer(request, self._view(request).collectives_json)
+
+    def _input(self, request: Request) -> Response:
+        return json_answer(request, self._view(request).input_json)
 
     def _telemetry(self, request: Request) -> Response:
         return json_answer(request, self._view(request).telemetry.answer(language(request)))

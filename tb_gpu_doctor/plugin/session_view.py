@@ -12,6 +12,7 @@ from tb_gpu_doctor.comparing import summary_of_result
 from tb_gpu_doctor.parallel.transport import with_own_arrays
 from tb_gpu_doctor.plugin.collectives_view import collectives_answer
 from tb_gpu_doctor.plugin.gaps_view import GapsView
+from tb_gpu_doctor.plugin.input_view import input_answer
 from tb_gpu_doctor.plugin.kept import WithoutLock
 from tb_gpu_doctor.plugin.kernels_view import KernelsView
 from tb_gpu_doctor.plugin.responses import to_json
@@ -87,6 +88,7 @@ class SessionView(WithoutLock):
         whole = (result.traces, result.analyses, result.job, self.timeline)
         self.steps_json = to_json(steps_answer(*whole))
         self.collectives_json = to_json(collectives_answer(*whole))
+        self.input_json = to_json(input_answer(result.traces, result.analyses, hosts, self.timeline))
         self.telemetry = TelemetryView(
             result.telemetry,
             result.joined,
@@ -103,7 +105,7 @@ class SessionView(WithoutLock):
     def size_bytes(self) -> int:
         """Approximate memory held."""
         # The diagnosis holds tens of sentences and at most a few hundred intervals.
-        made = (self.meta_json, self.steps_json, self.collectives_json)
+        made = (self.meta_json, self.steps_json, self.collectives_json, self.input_json)
         texts = sum(map(len, made)) + sum(map(len, self._diagnosis_json.values()))
         return (
             self.timeline.size_bytes

@@ -43,6 +43,7 @@ SESSION_ROUTES = (
     "gaps",
     "gaps?limit=5&cause=input",
     "collectives",
+    "input",
 )
 
 
