@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from tb_gpu_doctor.analysis.filling import sm_efficiency
 from tb_gpu_doctor.analysis.results import DeviceAccounting, Window
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
@@ -179,7 +180,8 @@ def _gpu(context: Context, which: int, index: int) -> GpuReport:
         # A GPU without events was idle throughout, and nothing in the profile says why.
         causes = tuple(window.length if cause is Cause.NO_EVIDENCE else 0 for cause in Cause)
         account = DeviceAccounting(index, window.length, 0, 0, 0, window.length, causes)
-    occupancy = profile.analysis.kernels.occupancy
+    occupancy, fills = profile.analysis.kernels.occupancy, profile.analysis.kernels.fills
+    fill = fills[index] if index < len(fills) else None
     return GpuReport(
         gpu=profile.ref(index),
         rank=profile.trace.rank,
@@ -192,6 +194,8 @@ def _gpu(context: Context, which: int, index: int) -> GpuReport:
         idle=account.idle if account else None,
         idle_by_cause=account.idle_by_cause if account else None,
         occupancy=occupancy[index] if index < len(occupancy) else None,
+        achieved_occupancy=fill.achieved_occupancy if fill else None,
+        sm_efficiency=sm_efficiency(fill, account) if fill else None,
     )
 
 
@@ -236,10 +240,12 @@ def _kernels(profiles: Sequence[HostProfile]) -> tuple[KernelReport, ...]:
     known: dict[str, int] = {}
     weighted: dict[str, float] = {}
     limiters: dict[str, dict[str, int]] = {}
+    kinds: dict[str, tuple[str, str | None]] = {}
     for profile in profiles:
         for row in profile.analysis.kernels.rows:
             calls[row.name] = calls.get(row.name, 0) + row.calls
             total[row.name] = total.get(row.name, 0) + row.total_ps
+            kinds.setdefault(row.name, (row.family, row.tensor_cores))
             if row.occupancy is not None:
                 known[row.name] = known.get(row.name, 0) + row.total_ps
                 weighted[row.name] = weighted.get(row.name, 0.0) + row.occupancy * row.total_ps
@@ -254,6 +260,8 @@ def _kernels(profiles: Sequence[HostProfile]) -> tuple[KernelReport, ...]:
             total=total[name],
             occupancy=weighted[name] / known[name] if known.get(name) else None,
             limiter=max(limiters[name], key=limiters[name].__getitem__) if name in limiters else None,
+            family=kinds[name][0],
+            tensor_cores=kinds[name][1],
         )
         for name in longest
     )

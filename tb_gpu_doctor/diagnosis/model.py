@@ -170,17 +170,24 @@ class GpuReport:
     idle_by_cause: tuple[int, ...] | None
     occupancy: float | None
     rank: int | None = None
+    achieved_occupancy: float | None = None
+    sm_efficiency: float | None = None
 
 
 @dataclass(frozen=True)
 class KernelReport:
-    """One kernel over all GPUs; ``occupancy`` (0..1) is weighted by time where it is known."""
+    """One kernel over all GPUs; ``occupancy`` (0..1) is weighted by time where it is known.
+
+    ``family`` and ``tensor_cores`` are those of `analysis.kernel_results.KernelRow`.
+    """
 
     name: str
     calls: int
     total: int
     occupancy: float | None
     limiter: str | None
+    family: str | None = None
+    tensor_cores: str | None = None
 
 
 @dataclass(frozen=True)

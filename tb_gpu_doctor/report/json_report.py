@@ -92,6 +92,8 @@ def _device(gpu: GpuReport) -> dict[str, Any]:
         "idle_ms": _ms(gpu.idle),
         "idle_by_cause_ms": {cause: _ms(value) for cause, value in zip(CAUSE_IDS, causes, strict=True)},
         "occupancy": _finite(gpu.occupancy),
+        "achieved_occupancy": _finite(gpu.achieved_occupancy),
+        "sm_efficiency": _finite(gpu.sm_efficiency),
     }
 
 
@@ -102,6 +104,8 @@ def _kernel(kernel: KernelReport) -> dict[str, Any]:
         "total_ms": _ms(kernel.total),
         "occupancy": _finite(kernel.occupancy),
         "limiter": kernel.limiter,
+        "family": kernel.family,
+        "tensor_cores": kernel.tensor_cores,
     }
 
 
