@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 # A model of a GPU that is full from this batch on.
-FIXED_S, PER_SAMPLE_S = 0.004, 0.0001
+FIXED_S, PER_SAMPLE_S = 0.02, 0.0001
 
 
 def linear(batch_size: int) -> Callable[[], Any]:

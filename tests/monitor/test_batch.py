@@ -97,7 +97,7 @@ def test_a_sweep_finds_what_was_built_in_and_is_read_back(tmp_path: Path) -> Non
     assert result.fit is not None and result.stopped == "max_batch" and result.exact_memory
     # sleep() takes a little longer than asked for, on a busy machine more.
     assert result.fit.per_sample_seconds == pytest.approx(batch_steps.PER_SAMPLE_S, rel=0.2)
-    assert result.recommended == 1280  # 320 gives 89 % of what 1280 gives
+    assert result.recommended == 1280  # 320 gives 71 % of what 1280 gives
     assert result.headroom is not None and 0 < result.headroom < 1
     (sweep,) = (telemetry := read_telemetry(tmp_path)).sweeps
     assert telemetry.recordings == () and telemetry.problems == ()
