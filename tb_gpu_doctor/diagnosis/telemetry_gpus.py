@@ -24,7 +24,12 @@ def ref(gpu: GpuTelemetry) -> GpuRef:
 
 def names(context: Context, gpus: Iterable[GpuTelemetry]) -> GpuNames:
     """GPUs as a parameter of a phrase, counted within the profile or, without one, within the telemetry."""
-    refs = tuple(sorted(map(ref, gpus)))
+    return names_of(context, map(ref, gpus))
+
+
+def names_of(context: Context, gpus: Iterable[GpuRef]) -> GpuNames:
+    """As `names`, of GPUs that need not be in the telemetry."""
+    refs = tuple(sorted(gpus))
     if context.profiles:
         return context.names(refs)
     known = context.telemetry.gpus

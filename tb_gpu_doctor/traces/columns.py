@@ -347,8 +347,10 @@ class Trace:
         notes: what the decoder had to leave out or repair.
         host_stats: stats of tf.data's host events by the profiler's name (``id``, ``parent_id``,
             ``parallelism``, ``buffer_limit``, ``element_size``, ``cpu_budget``, ``autotune``), and
-            ``tracing_count`` of calls of a tf.function (how often it was traced so far), and ``operator``
-            (1) of PyTorch's operators; those that no event carries are left out.
+            ``tracing_count`` of calls of a tf.function (how often it was traced so far), ``operator``
+            (1) of PyTorch's operators, and of a framework's allocations ``allocator_name`` (string id),
+            ``bytes_allocated``, ``bytes_available`` and ``peak_bytes_in_use`` of the process so far;
+            those that no event carries are left out.
         device_stats: what PyTorch says of collectives, by name: ``collective``, ``dtype``,
             ``process_group`` and ``group_ranks`` (string ids), ``in_elements``, ``out_elements`` (of
             all ranks of a gather), ``group_size``; of kernels ``achieved_occupancy_pct`` (its estimate); and

@@ -86,6 +86,11 @@ SLOTS: tuple[tuple[str, SlotKind], ...] = (
     # operations and bytes of a kernel, where the profiler counts them
     ("flops", SlotKind.INT),
     ("bytes_accessed", SlotKind.INT),
+    # what a framework's allocator says at each allocation
+    ("allocator_name", SlotKind.STR),
+    ("bytes_allocated", SlotKind.INT),
+    ("bytes_available", SlotKind.INT),
+    ("peak_bytes_in_use", SlotKind.INT),
 )
 SLOT_DTYPES = {SlotKind.INT: np.int64, SlotKind.FLOAT: np.float64, SlotKind.STR: np.int32}
 

@@ -39,6 +39,8 @@ HOST_SLOTS = {
 SPARSE_DEVICE_SLOTS = ("flops", "bytes_accessed")
 # Stats of tf.data's events, kept only where they are.
 SPARSE_HOST_SLOTS = ("id", "parent_id", "parallelism", "buffer_limit", "element_size", "cpu_budget", "autotune")
+# What events of a framework's allocator say, kept only where they are.
+ALLOCATOR_SLOTS = ("allocator_name", "bytes_allocated", "bytes_available", "peak_bytes_in_use")
 # Events that these stats say something about; many others have an `id`.
 _TF_DATA_PREFIXES = (b"Iterator", b"InstantiatedCapturedFunction::", b"Executor", b"MultiDeviceIterator")
 _TF_DATA_MARK = b"Iterator::"
@@ -61,8 +63,8 @@ def slot_columns(
 
 
 def sparse_stats(plane: RawPlane, rows: Int64, ids: NDArray[np.int32]) -> dict[str, tuple[Int64, Int64]]:
-    """Stats that few events carry as (index into ``rows``, value): tf.data's, and of calls of a tf.function."""
-    found: dict[str, tuple[Int64, Int64]] = {}
+    """Stats that few events carry as (index into ``rows``, value): tf.data's, allocators', and of tf.function calls."""
+    found: dict[str, tuple[Int64, Int64]] = _allocator_stats(plane, rows, ids)
     tracings = plane.slot("tracing_count")
     if tracings is not None and len(calls := np.flatnonzero(tracings[rows] != -1)):
         found["tracing_count"] = (calls, tracings[rows][calls].astype(np.int64))
@@ -81,6 +83,21 @@ def sparse_stats(plane: RawPlane, rows: Int64, ids: NDArray[np.int32]) -> dict[s
             kept = picked[has]
             found[slot] = (at[has], (ids[kept] if kept.dtype == np.int32 else kept).astype(np.int64))
     return found
+
+
+def _allocator_stats(plane: RawPlane, rows: Int64, ids: NDArray[np.int32]) -> dict[str, tuple[Int64, Int64]]:
+    """What allocations and deallocations say of their allocator, of those that say it all."""
+    columns = [plane.slot(slot) for slot in ALLOCATOR_SLOTS]
+    known = [column[rows] for column in columns if column is not None]
+    if len(known) < len(ALLOCATOR_SLOTS):
+        return {}
+    at = np.flatnonzero(np.logical_and.reduce([column >= 0 for column in known]))
+    if not len(at):
+        return {}
+    return {
+        slot: (at, (ids[column[at]] if column.dtype == np.int32 else column[at]).astype(np.int64))
+        for slot, column in zip(ALLOCATOR_SLOTS, known, strict=True)
+    }
 
 
 def device_stats(plane: RawPlane, rows: Int64) -> dict[str, tuple[Int64, Int64]]:

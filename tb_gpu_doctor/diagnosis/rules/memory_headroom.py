@@ -1,6 +1,6 @@
 """Memory that training leaves unused: the batch could grow.
 
-Reads: what the framework's allocator needed at most (`telemetry.memory`), never what NVML calls used where the
+Reads: what the framework's allocator needed at most (`diagnosis.memory_needs`), never what NVML calls used where the
 framework takes nearly all memory at its start. Says: to about what the batch could grow.
 """
 
@@ -9,30 +9,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tb_gpu_doctor.diagnosis.context import Context
+from tb_gpu_doctor.diagnosis.memory_needs import memory_needs
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
-from tb_gpu_doctor.diagnosis.telemetry_gpus import judged, names, ref
-from tb_gpu_doctor.telemetry.memory import measure
+from tb_gpu_doctor.diagnosis.telemetry_gpus import names_of
 from tb_gpu_doctor.telemetry.step_times import global_batch
 
 KIND = "memory_headroom"
+# A program that hardly uses the memory is a test or a toy: nobody needs to know how often it would fit.
+_MANY = 10
 
 
 def check(context: Context) -> Iterator[Finding]:
     """One remark when even the fullest GPU has room; silent where any GPU's need cannot be told."""
     limits = context.thresholds
-    gpus = judged(context)
-    found = [(gpu, measure(gpu.series, gpu.recording.memory_growth)) for gpu in gpus]
-    if not found or any(memory is None or memory.growth is not None for _, memory in found):
+    needs = memory_needs(context)
+    known = [memory for memory in needs.values() if memory is not None and memory.growth is None]
+    if not needs or len(known) < len(needs):
         return
-    fullest = max((memory for _, memory in found if memory is not None), key=lambda memory: memory.used)
+    fullest = max(known, key=lambda memory: memory.used)
     if fullest.used > limits.memory_low:
         return
     # Weights do not grow with the batch, so this is the least that it can become.
     times = (1 - limits.memory_spare) / fullest.used
-    batches = {global_batch(gpu.recording.steps) for gpu in gpus}
+    batches = {global_batch(recording.steps) for recording in context.telemetry.recordings}
     batch = batches.pop() if len(batches) == 1 else None
     facts = {
-        "gpus": names(context, gpus),
+        "gpus": names_of(context, needs),
         "peak": fullest.peak_bytes,
         "capacity": fullest.capacity_bytes,
         "free": fullest.capacity_bytes - fullest.peak_bytes,
@@ -41,18 +43,19 @@ def check(context: Context) -> Iterator[Finding]:
         "batch": batch,
         "larger": None if batch is None else _round_down(batch * times, batch),
     }
-    source = "allocator" if all(memory is not None and memory.source == "allocator" for _, memory in found) else "nvml"
+    source = "allocator" if all(memory.source == "allocator" for memory in known) else "nvml"
+    growth = "many" if times >= _MANY else "times" if batch is None else "batch"
     yield Finding(
         kind=KIND,
         severity="info",
         title=Phrase(f"findings.{KIND}.title", facts),
         explanation=(
             Phrase(f"findings.{KIND}.explanation", facts),
-            Phrase(f"findings.{KIND}.{'times' if batch is None else 'batch'}", facts),
+            Phrase(f"findings.{KIND}.{growth}", facts),
             Phrase(f"findings.{KIND}.sources.{source}"),
         ),
         advice=context.advice(KIND, "sweep", "larger_batch", "fewer_gpus"),
-        gpus=tuple(sorted(map(ref, gpus))),
+        gpus=tuple(sorted(needs)),
     )
 
 

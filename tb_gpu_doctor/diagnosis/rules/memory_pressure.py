@@ -1,6 +1,6 @@
 """Memory near its end, or in use that only grows.
 
-Reads: the allocator's figures, or NVML's where memory grows on demand (`telemetry.memory`).
+Reads: the allocator's figures, from telemetry or the profile, or NVML's where memory grows on demand.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tb_gpu_doctor.diagnosis.context import Context
+from tb_gpu_doctor.diagnosis.memory_needs import memory_needs
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
-from tb_gpu_doctor.diagnosis.telemetry_gpus import judged, names, ref, worst_first
+from tb_gpu_doctor.diagnosis.telemetry_gpus import judged, names, names_of, ref, worst_first
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry, extent
 from tb_gpu_doctor.telemetry.memory import Memory, measure
@@ -27,14 +28,18 @@ def check(context: Context) -> Iterator[Finding]:
         if (memory := measure(gpu.series, gpu.recording.memory_growth)) is not None
     ]
     growing = [(gpu, memory) for gpu, memory in known if _leaks(gpu, memory, limits)]
-    full = [(gpu, memory) for gpu, memory in known if memory.used >= limits.memory_high]
     if growing:
         yield _leak(context, growing)
-    elif full:
-        worst = max((memory for _, memory in full), key=lambda memory: memory.used)
-        gpus = [gpu for gpu, _ in full]
+        return
+    full = {
+        gpu: memory
+        for gpu, memory in memory_needs(context).items()
+        if memory is not None and memory.used >= limits.memory_high
+    }
+    if full:
+        worst = max(full.values(), key=lambda memory: memory.used)
         facts = {
-            "gpus": names(context, gpus),
+            "gpus": names_of(context, full),
             "used": worst.used,
             "peak": worst.peak_bytes,
             "capacity": worst.capacity_bytes,
@@ -45,7 +50,7 @@ def check(context: Context) -> Iterator[Finding]:
             title=Phrase(f"findings.{KIND}.title_full", facts),
             explanation=(Phrase(f"findings.{KIND}.full", facts),),
             advice=context.advice(KIND, "smaller_batch", "checkpointing", "fragments@"),
-            gpus=tuple(sorted(map(ref, gpus))),
+            gpus=tuple(sorted(full)),
             cause="near_limit",
         )
 
