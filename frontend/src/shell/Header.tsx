@@ -45,13 +45,28 @@ function CopyLink() {
   );
 }
 
+type Fact = [name: string, value: string, hint?: string];
+
+function FactList({ facts }: { facts: readonly Fact[] }) {
+  return (
+    <dl class="facts">
+      {facts.map(([name, value, hint]) => (
+        <div key={name}>
+          <dt>{hint ? <Term text={hint}>{name}</Term> : name}</dt>
+          <dd>{value || "–"}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
 /** What the profile is: where it comes from, how much of it there is. */
 function Facts() {
   const info = selectedInfo.value;
   const result = diagnosis.value.data;
   if (!info) return null;
   const hosts = result?.profile.hosts.length ? result.profile.hosts : info.hosts;
-  const facts: [string, string, string?][] = [
+  const facts: Fact[] = [
     [t("fact_format"), `${tId("format", info.format)} · ${formatBytes(info.size_bytes)}`],
     [
       t("fact_hosts"),
@@ -66,6 +81,11 @@ function Facts() {
         ? `${formatInt(result.devices.length)} × ${shorten(names[0], 40)}`
         : formatInt(result.devices.length);
     facts.push([t("fact_gpus"), gpus, names.length > 1 ? names.map(cleanText).join(", ") : undefined]);
+    if (info.format === "telemetry") {
+      // Neither steps nor a window: it tells of the whole training.
+      facts.push([t("fact_recorded"), formatDuration(result.profile.recorded_ms)]);
+      return <FactList facts={facts} />;
+    }
     const { count, source, median_ms } = result.steps;
     const steps = count
       ? `${formatInt(count)} · ${t("median", { value: formatDuration(median_ms) })}`
@@ -81,16 +101,7 @@ function Facts() {
     const window = recorded_ms === null ? params.window : t(window_ms === null ? "window_none" : "window_of", params);
     facts.push([t("fact_window"), window, t("window_hint")]);
   }
-  return (
-    <dl class="facts">
-      {facts.map(([name, value, hint]) => (
-        <div key={name}>
-          <dt>{hint ? <Term text={hint}>{name}</Term> : name}</dt>
-          <dd>{value || "–"}</dd>
-        </div>
-      ))}
-    </dl>
-  );
+  return <FactList facts={facts} />;
 }
 
 /** The offer to read sessions that may be one job together. */

@@ -1,7 +1,7 @@
 import type { ComponentChildren } from "preact";
 import { profilerRun, traceViewerUrl } from "../api/profiler";
 import { t } from "../i18n";
-import { profiler, profilerHostList, selected } from "../state/store";
+import { profiler, profilerHostList, selected, selectedInfo } from "../state/store";
 import { Icon } from "./Icon";
 
 /** The Profiler's host for one of ours: the same name, or the only one there is. */
@@ -27,7 +27,8 @@ export function ProfilerLink(props: { host: string; startMs: number; endMs: numb
 /** Why there are no links into the Profiler, where there are none. */
 export function ProfilerNote() {
   const profile = selected.value;
-  if (!profile || profiler.value === undefined) return null;
+  // What was recorded beside training is no trace: nobody expects it there.
+  if (!profile || profiler.value === undefined || selectedInfo.value?.format === "telemetry") return null;
   if (profiler.value === null) return <p class="muted">{t("profiler_missing")}</p>;
   if (!profiler.value.runs.has(profilerRun(profile))) return <p class="muted">{t("profiler_unknown_run")}</p>;
   return null;

@@ -54,4 +54,5 @@ export const shell = {
   related_offer: "This session may be one of {n} of the same job (hosts {hosts}), started {apart} apart.",
   related_read: "Read them as one job",
   format_telemetry: "Telemetry",
+  fact_recorded: "Recorded",
 } as const;

@@ -58,4 +58,5 @@ export const shell: Texts<typeof en> = {
     "Esta sesión puede ser una de las {n} de un mismo trabajo (hosts {hosts}), iniciadas con {apart} de diferencia.",
   related_read: "Leerlas como un solo trabajo",
   format_telemetry: "Telemetría",
+  fact_recorded: "Grabado",
 };
