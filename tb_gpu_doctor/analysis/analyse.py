@@ -16,6 +16,7 @@ from tb_gpu_doctor.analysis.kernels import kernel_table
 from tb_gpu_doctor.analysis.lateness import find_lateness
 from tb_gpu_doctor.analysis.launch_queue import launch_queues
 from tb_gpu_doctor.analysis.launches import launch_of, launch_stats
+from tb_gpu_doctor.analysis.layer_scopes import layer_scopes
 from tb_gpu_doctor.analysis.placement import charge_bounces, find_bounces
 from tb_gpu_doctor.analysis.results import TraceAnalysis
 from tb_gpu_doctor.analysis.step_inference import infer_steps
@@ -67,7 +68,7 @@ def _analyse(trace: Trace, report: Callable[[float], None], side: ThreadPoolExec
             launches=(),
             pipelines=find_pipelines(trace, recorded_span(trace), causes),
         )
-    tabulating = side.submit(kernel_table, trace, window, steps)
+    tabulating = side.submit(lambda: kernel_table(trace, window, steps, layer_scopes(trace, launch, causes)))
     gaps = find_gaps(trace, window, launch, causes, acting.result())
     report(0.7)
     busy_of = merging.result()

@@ -144,12 +144,16 @@ class OpTimes:
         row: index into ``KernelTable.rows``.
         op: string id of the op (framework op, else HLO op), -1 for none.
         calls, total_ps: of the row's kernel launched by that op.
+        scope: index into ``scopes`` of the layer that the op belongs to, -1 for none; None where no layers are known.
+        scopes: names of layers from the outside in, where they do not stand in the op's name.
     """
 
     row: Int64
     op: Int64
     calls: Int64
     total_ps: Sums
+    scope: Int64 | None = None
+    scopes: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)

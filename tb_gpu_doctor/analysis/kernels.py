@@ -12,6 +12,7 @@ from tb_gpu_doctor.analysis.fusion import KernelEvents, find_fusion
 from tb_gpu_doctor.analysis.kernel_details import UNKNOWN, KernelDetails, parse_kernel_details
 from tb_gpu_doctor.analysis.kernel_families import COMMUNICATION, is_fusible, is_persistent, kernel_family
 from tb_gpu_doctor.analysis.kernel_results import KernelRow, KernelTable, OpTimes, StepFill, Sums
+from tb_gpu_doctor.analysis.layer_scopes import LayerScopes
 from tb_gpu_doctor.analysis.occupancy import filled_slots, sm_share, tail, theoretical_occupancy, waves
 from tb_gpu_doctor.analysis.results import Steps, Window
 from tb_gpu_doctor.analysis.roofline import bound_of
@@ -62,7 +63,9 @@ class _Totals:
         )
 
 
-def kernel_table(trace: Trace, window: Window | None, steps: Steps | None = None) -> KernelTable:
+def kernel_table(
+    trace: Trace, window: Window | None, steps: Steps | None = None, scopes: LayerScopes | None = None
+) -> KernelTable:
     """Group the kernels of a trace by (device, name, launch details).
 
     Copies (also those between GPUs) and memsets are no kernels. All columns but
@@ -72,6 +75,7 @@ def kernel_table(trace: Trace, window: Window | None, steps: Steps | None = None
         trace: the decoded file.
         window: bounds of ``in_window_ps``; None counts everything.
         steps: for how kernels fill the GPU in each step; fusion candidates end where a step ends.
+        scopes: layers of the device events, where their ops do not name them.
 
     Returns:
         Rows sorted by total time, longest first (then device, name). ``share`` is the
@@ -91,8 +95,13 @@ def kernel_table(trace: Trace, window: Window | None, steps: Steps | None = None
     # The finest groups: each of ours by op. Everything else is summed up from them.
     op = _op_of(trace.strings, events.op[rows], events.hlo_op[rows])
     op_code, ops = _factor(op)
+    layers = np.full(len(ops), -1, dtype=np.int64)
+    if scopes is not None:
+        width = len(scopes.paths) + 1
+        op_code, pairs = _factor(op_code * width + scopes.code[rows] + 1)
+        ops, layers = ops[pairs // width], pairs % width - 1
     atom, atoms = _factor(code * len(ops) + op_code)
-    atom_row, atom_op = atoms // len(ops), ops[atoms % len(ops)]
+    atom_row, atom_op, atom_layer = atoms // len(ops), ops[atoms % len(ops)], layers[atoms % len(ops)]
     parts = _sum_up(atom, len(atoms), start, duration, window)
     first = np.searchsorted(atom_row, np.arange(count))
     sums = parts.joined(first)
@@ -161,7 +170,14 @@ def kernel_table(trace: Trace, window: Window | None, steps: Steps | None = None
         occupancy_coverage=tuple(fill.occupancy_coverage for fill in fills),
         fills=fills,
         steps=None if step is None or steps is None else _by_step(table, place, code, duration, step, steps, trace),
-        ops=OpTimes(place[atom_row][by_row], atom_op[by_row], parts.calls[by_row], parts.total[by_row]),
+        ops=OpTimes(
+            place[atom_row][by_row],
+            atom_op[by_row],
+            parts.calls[by_row],
+            parts.total[by_row],
+            None if scopes is None else atom_layer[by_row],
+            () if scopes is None else scopes.paths,
+        ),
         fusion=fusion,
         fusion_ps=fusion_ps,
     )
@@ -373,6 +389,10 @@ def _op_of(strings: StringTable, op: NDArray[np.int32], hlo_op: NDArray[np.int32
 def _most_frequent(group: Int64, op: Int64, calls: Int64, count: int) -> Int64:
     """String id of each group's most frequent op; -1 for none. On a tie the op that was recorded first wins."""
     ops = np.full(count, -1, dtype=np.int64)
+    width = int(op.max(initial=0)) + 2
+    pair, pairs = _factor(group * width + op + 1)  # an op may be there once for each layer
+    calls = np.asarray(_exact_sums(pair, calls, len(pairs)))
+    group, op = pairs // width, pairs % width - 1
     named = np.flatnonzero(op >= 0)
     order = named[np.lexsort((-op[named], calls[named], group[named]))]  # the last of a group: most calls, smallest id
     ops[group[order]] = op[order]

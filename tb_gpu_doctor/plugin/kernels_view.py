@@ -237,12 +237,13 @@ def _times(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]) -> list[t
         if times is not None:
             totals = times.total_ps
             kept = np.argsort(-totals, kind="stable")[:MAX_TIMES] if len(totals) > MAX_TIMES else range(len(totals))
-            names: dict[int, str] = {}
+            names: dict[tuple[int, int], str] = {}
             for at in kept:
                 row, op = analysis.kernels.rows[int(times.row[at])], int(times.op[at])
-                if op not in names:
-                    names[op] = trace.strings[op]
-                found.append((first + row.device, row, names[op], int(times.calls[at]), int(totals[at])))
+                layer = -1 if times.scope is None else int(times.scope[at])
+                if (op, layer) not in names:
+                    names[op, layer] = "/".join((*(times.scopes[layer] if layer >= 0 else ()), trace.strings[op]))
+                found.append((first + row.device, row, names[op, layer], int(times.calls[at]), int(totals[at])))
         first += len(trace.devices)
     if len(found) > MAX_TIMES:
         found.sort(key=lambda entry: -entry[4])
