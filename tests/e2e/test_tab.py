@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.e2e.visit import Visit, axe_violations, colours, picture, plot, shown_ms
+from tests.e2e.visit import Visit, colours, picture, plot, shown_ms
 from tests.tensorboard_server import TensorBoard
 
 pytestmark = pytest.mark.browser
@@ -56,18 +56,6 @@ def test_the_slow_gpu_is_named_and_its_victims_are_not_blamed(server: TensorBoar
     worst = there.diagnosis("slow_gpu")["findings"][0]
     assert len(worst["gpus"]) == 1
     assert f"GPU {worst['gpus'][0]['id']}" in frame.locator("article.card").first.inner_text()
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("run", ["input_bound", "healthy"])
-@pytest.mark.usefixtures("axe")
-def test_axe_finds_nothing(server: TensorBoard, visit: Start, run: str, scheme: str):
-    there = visit(server, color_scheme=scheme)
-    frame = there.open_run(run)
-    assert frame.evaluate("document.documentElement.dataset.theme") == scheme
-    frame.evaluate("for (const details of document.querySelectorAll('details')) details.open = true")
-    assert axe_violations(frame) == []
-    there.assert_clean()
 
 
 def test_the_timeline_obeys_the_keyboard(server: TensorBoard, visit: Start):
@@ -133,26 +121,6 @@ def test_the_pointer_is_told_what_it_rests_on(server: TensorBoard, visit: Start)
     frame.wait_for_selector(".tip dd")
     assert "GPU 0" in frame.locator(".tip").inner_text()
     there.assert_clean()
-
-
-def test_a_shared_link_brings_others_to_the_same_view(server: TensorBoard, visit: Start):
-    mine = visit(server)
-    frame = mine.open_run("slow_gpu", "timeline")
-    plot(frame).focus()
-    for _ in range(4):
-        mine.page.keyboard.press("w")
-    frame.wait_for_function("() => parent.location.hash.includes('p.gpu_doctor.range=')")
-    frame.wait_for_timeout(400)
-    yours = visit(server)
-    yours.page.goto(mine.page.url)
-    element = yours.page.wait_for_selector("iframe[src*='gpu_doctor']", state="attached")
-    assert element is not None
-    other = element.content_frame()
-    assert other is not None
-    other.wait_for_selector("h1")
-    yours.wait_until_shown(other, "slow_gpu", "timeline")
-    assert other.locator(".readout").inner_text() == frame.locator(".readout").inner_text()
-    yours.assert_clean()
 
 
 def test_evidence_leads_to_the_place_in_the_timeline(server: TensorBoard, visit: Start):
