@@ -11,6 +11,7 @@ from tb_gpu_doctor.diagnosis.model import GpuRef, Phrase, Spoken
 from tb_gpu_doctor.diagnosis.rules.low_utilization import loads
 from tb_gpu_doctor.diagnosis.telemetry_gpus import ref
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry
+from tb_gpu_doctor.telemetry.load import Load
 from tb_gpu_doctor.telemetry.memory import measure as measure_memory
 from tb_gpu_doctor.telemetry.samples import column
 from tb_gpu_doctor.telemetry.throttling import measure as measure_throttling
@@ -72,8 +73,9 @@ def report_telemetry(context: Context) -> TelemetryReport | None:
     telemetry = context.telemetry
     if not telemetry.recordings and not telemetry.reasons:
         return None
+    known = {id(gpu): load for gpu, load in loads(context)}
     return TelemetryReport(
-        gpus=tuple(_figures(context, gpu) for gpu in telemetry.gpus),
+        gpus=tuple(_figures(context, gpu, known.get(id(gpu))) for gpu in telemetry.gpus),
         recordings=tuple(recording.run for recording in telemetry.recordings),
         notes=_notes(context),
         simulated=any(recording.simulated for recording in telemetry.recordings),
@@ -100,9 +102,8 @@ def _notes(context: Context) -> tuple[Phrase | Spoken, ...]:
     return tuple(found[:_MOST_NOTES])
 
 
-def _figures(context: Context, gpu: GpuTelemetry) -> GpuFigures:
+def _figures(context: Context, gpu: GpuTelemetry, load: Load | None) -> GpuFigures:
     limits, series = context.thresholds, gpu.series
-    load = next((load for other, load in loads(context) if other is gpu), None)
     usual = state(series, limits.telemetry_busy_percent, None)
     memory = measure_memory(series, gpu.recording.memory_growth)
     heat = column(series, "temperature_celsius")
