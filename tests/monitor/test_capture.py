@@ -236,9 +236,10 @@ def test_caps_on_number_length_and_disk(tmp_path: Path, monkeypatch: pytest.Monk
     loop = Loop(tmp_path, profile_every=20, length=2, warmup=0, max_bytes=250)
     loop.run(200)
     assert len(loop.profiled) == 3 and len(loop.recorder.notes) == 1
-    loop = Loop(tmp_path, profile_steps=(0, 10**9), max_seconds=0.05)
+    loop = Loop(tmp_path, profile_steps=(0, 10**9))
     loop.run(1)
-    time.sleep(0.06)
+    assert loop.capture._running is not None
+    loop.capture._running.deadline = time.monotonic()  # as if max_seconds had passed
     loop.run(10)
     assert loop.recorder.written["profile_1"]["last_step"] == 1
     monkeypatch.setattr(capture_module, "free_bytes", lambda path: 10)
@@ -281,6 +282,17 @@ def test_training_that_ends_early_keeps_the_profile(tmp_path: Path) -> None:
     loop.hooks.close()
     assert loop.recorder.written["profile_1"]["last_step"] == 4
     assert len(list(tmp_path.rglob("*.xplane.pb"))) == 1
+
+
+def test_a_profile_that_training_has_left_ends_by_itself(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, profile_steps=(1, 1000), max_seconds=0.1)
+    loop.run(3)
+    end = time.monotonic() + 10
+    while not loop.profiled and time.monotonic() < end:
+        time.sleep(0.02)
+    assert loop.profiled == [(1, 2, "steps 1 1000")] and not loop.capture.running
+    loop.run(5)  # training goes on all the same
+    assert len(loop.profiled) == 1
 
 
 # --- delivery ----------------------------------------------------------------------------------------
