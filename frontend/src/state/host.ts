@@ -35,7 +35,11 @@ export const visible = signal(true);
 
 export const dark = signal(false);
 
+/** Paper is light. */
+const printing = () => window.matchMedia("print").matches;
+
 function readDark(): boolean {
+  if (printing()) return false;
   if (outer?.document.body) {
     const body = outer.document.body;
     // Only TensorBoard says it by class; another same-origin parent may not.
@@ -57,6 +61,7 @@ export function watchHost(): void {
   paint();
   document.addEventListener("visibilitychange", show);
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
+  window.matchMedia("print").addEventListener("change", paint);
   const frame = ownFrame();
   if (frame) new MutationObserver(show).observe(frame, { attributes: true, attributeFilter: ["style", "class"] });
   if (outer?.document.body) {

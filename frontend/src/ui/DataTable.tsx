@@ -192,7 +192,7 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
         // biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling region needs the keyboard
         tabIndex={0}
         aria-label={props.label}
-        style={{ height: `${height}px` }}
+        style={{ "--rows-height": `${height}px` }}
         ref={scroller}
         onScroll={(event) => setScrollTop(event.currentTarget.scrollTop)}
       >
