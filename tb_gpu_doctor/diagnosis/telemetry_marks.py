@@ -28,7 +28,7 @@ _DONE = re.compile(r"\.advice\.(check_clocks|even_work)")
 _STORIES: tuple[tuple[Kind, str, str], ...] = (
     ("thermal", "thermal", "thermal_throttle"),
     ("power", "power", "power_throttle"),
-    ("other", "hardware", ""),
+    ("other", "hardware", "power_throttle"),
 )
 
 
@@ -111,7 +111,7 @@ def explain_slow_gpus(context: Context, findings: Sequence[Finding]) -> list[Fin
         # The hardware is found guilty: what the profile alone made one look at, the shares of work above all, is done.
         advice = [phrase for phrase in advice if not _DONE.search(phrase.key)]
         for _, reason, kind in _STORIES:
-            same = [f for f in left if kind and f.kind == kind and set(f.gpus) <= set(finding.gpus)]
+            same = [f for f in left if f.kind == kind and set(f.gpus) <= set(finding.gpus)]
             if same and any(slow.reason == reason for slow in told):
                 absorbed = same[0]
                 left.remove(absorbed)

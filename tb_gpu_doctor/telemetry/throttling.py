@@ -32,6 +32,8 @@ _NEED_LOW_CLOCK = {"software_power": 0.90, "software_thermal": 0.95}
 # So many busy samples without any reason tell what the GPU runs at by itself.
 _FREE_SAMPLES = 20
 _WORKING_PERCENT = 10.0
+# A GPU is at its limit this close to it: between two samples it cools down as fast as it heats up.
+_NEAR_CELSIUS = 3.0
 # From its beginning on a lasting state fills this part of the busy time, and holds this part of all throttling.
 _LASTING, _MOST = 0.80, 0.50
 # Bands that are this many ticks apart are one.
@@ -105,7 +107,13 @@ def reason_masks(series: GpuSeries) -> dict[str, Bool]:
             elif name == "software_power":
                 mask &= False
         masks[name] = mask
+    # The general bit comes with one of the others; where it stands alone, a temperature at the limit tells.
     masks["hardware_slowdown"] &= ~(masks["hardware_thermal"] | masks["power_brake"])
+    heat, limit = column(series, "temperature_celsius"), series.facts.limits.get("slowdown_temperature_celsius")
+    if heat is not None and limit:
+        hot = masks["hardware_slowdown"] & (heat >= limit - _NEAR_CELSIUS)
+        masks["hardware_thermal"] |= hot
+        masks["hardware_slowdown"] &= ~hot
     return masks
 
 

@@ -91,6 +91,7 @@ def test_heat_without_steps_is_told_by_the_clock() -> None:
             "warning",
         ),
         ({"clock_event_reasons": 0x88, "sm_clock_mhz": 1000.0}, "power_brake", "critical"),
+        ({"clock_event_reasons": 0x8, "sm_clock_mhz": 1000.0}, "hardware", "critical"),
         ({"clock_event_reasons": 0x4, "sm_clock_mhz": 1900.0}, None, None),
         ({"clock_event_reasons": share_of(0.03, 0x80), "sm_clock_mhz": 1000.0}, None, None),
     ],

@@ -157,3 +157,9 @@ def test_the_software_bit_at_the_usual_clock_costs_nothing() -> None:
     assert measure(series(count=200, clock_event_reasons=bits, sm_clock_mhz=np.where(bits > 0, 1780, 1800)), BUSY) == ()
     slow = np.where(bits > 0, 1600, 1800)
     assert measure(series(count=200, clock_event_reasons=bits, sm_clock_mhz=slow), BUSY)[0].kind == "thermal"
+
+
+def test_a_slowdown_without_a_reason_is_heat_at_the_thermal_limit_only() -> None:
+    for heat, kind in ((70.0, "other"), (86.0, "other"), (87.0, "thermal"), (90.0, "thermal")):
+        found = measure(series(clock_event_reasons=HARDWARE, sm_clock_mhz=900, temperature_celsius=heat), BUSY)
+        assert [t.kind for t in found] == [kind]

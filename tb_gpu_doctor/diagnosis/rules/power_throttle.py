@@ -2,7 +2,7 @@
 
 Reads: NVML's reasons together with the clocks, the power limit and its default (`telemetry.throttling`). A large
 GPU at its own full power is no fault: it is remarked. A limit that was lowered, and the power brake of the
-server, are.
+server, are; so is a slowdown by the hardware of which the driver does not tell whether heat or power is behind it.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from tb_gpu_doctor.diagnosis.telemetry_gpus import judged, names, ref, since, wo
 from tb_gpu_doctor.telemetry.throttling import Throttling, measure
 
 KIND = "power_throttle"
+_TITLES = {"hardware": "title_hardware", "full_power": "title_full_power"}
 # A limit counts as lowered below this part of its default.
 _LOWERED = 0.99
 
 
 def check(context: Context) -> Iterator[Finding]:
-    """One finding for each cause: the power brake, a lowered limit, the GPU's own full power."""
+    """One finding for each cause: the power brake, the hardware for no told reason, a lowered limit, full power."""
     limits = context.thresholds
     found = [
         (gpu, throttling)
         for gpu in judged(context)
         for throttling in measure(gpu.series, limits.telemetry_busy_percent)
-        if throttling.kind == "power" and throttling.share >= limits.throttle_warning
+        if throttling.kind in ("power", "other") and throttling.share >= limits.throttle_warning
     ]
-    for cause in ("power_brake", "lowered_limit", "full_power"):
+    for cause in ("power_brake", "hardware", "lowered_limit", "full_power"):
         some = [(gpu, throttling) for gpu, throttling in found if _cause(throttling) == cause]
         if not some:
             continue
@@ -57,13 +58,14 @@ def check(context: Context) -> Iterator[Finding]:
         serious = cause != "full_power"
         advice = {
             "power_brake": ("brake", "watch"),
+            "hardware": ("look_at_hardware", "brake", "watch"),
             "lowered_limit": ("raise_limit", "watch"),
             "full_power": ("accept",),
         }
         yield Finding(
             kind=KIND,
             severity=("critical" if worst >= limits.throttle_critical else "warning") if serious else "info",
-            title=Phrase(f"findings.{KIND}.{'title' if serious else 'title_full_power'}", facts),
+            title=Phrase(f"findings.{KIND}.{_TITLES.get(cause, 'title')}", facts),
             explanation=tuple(explanation),
             advice=context.advice(KIND, *advice[cause]),
             gpus=tuple(sorted(map(ref, gpus))),
@@ -72,6 +74,8 @@ def check(context: Context) -> Iterator[Finding]:
 
 
 def _cause(throttling: Throttling) -> str:
+    if throttling.kind == "other":
+        return "hardware"
     if "power_brake" in throttling.reasons:
         return "power_brake"
     limit, default = throttling.limit_watts, throttling.default_limit_watts
