@@ -505,7 +505,7 @@ with GpuMonitor(logdir, 0.05, gpus=[0]) as monitor:
         accumulator = EventAccumulator(str(tmp_path / "logs" / run), {"scalars": 0})
         accumulator.Reload()
         tags = accumulator.Tags()["scalars"]
-        assert len(tags) == (1 if run.endswith("process") else 28)
+        assert len(tags) == (1 if run.endswith("process") else 27)
         for tag in tags:
             assert re.fullmatch(r"(gpu|training)/\w+", tag)
             events = accumulator.Scalars(tag)
