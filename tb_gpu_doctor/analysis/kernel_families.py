@@ -10,6 +10,7 @@ from tb_gpu_doctor.analysis.kernel_patterns import (
     ATTENTION,
     COMMUNICATION,
     CONVOLUTION,
+    COPY,
     ELEMENTWISE,
     FAMILIES,
     MATMUL,
@@ -39,6 +40,7 @@ _HELPER = any_of(table.HELPER_NAMES)
 _PERSISTENT = any_of(table.PERSISTENT_NAMES)
 _COMPILED = any_of(table.COMPILED_NAMES)
 _POINTWISE = any_of(table.POINTWISE_NAMES)
+_MAYBE_POINTWISE = frozenset({ELEMENTWISE, COPY, table.NORMALIZATION, table.REDUCTION, OTHER})
 
 
 @lru_cache(maxsize=8192)
@@ -86,10 +88,11 @@ def is_persistent(name: str) -> bool:
 
 
 @lru_cache(maxsize=8192)
-def is_fusible(name: str, op: str = "") -> bool:
+def is_fusible(name: str, op: str, family: str) -> bool:
     """Whether it is elementwise work that no compiler has written: one could join it with its neighbours."""
-    name = name[:NAME_LIMIT]
-    small = name.lower()
-    if _COMPILED.search(small) or op.startswith("triton_"):
+    if family not in _MAYBE_POINTWISE or op.startswith("triton_"):
         return False
-    return kernel_family(name, op) == ELEMENTWISE or _POINTWISE.search(small) is not None
+    small = name[:NAME_LIMIT].lower()
+    if _COMPILED.search(small):
+        return False
+    return family == ELEMENTWISE or _POINTWISE.search(small) is not None

@@ -151,7 +151,7 @@ def kernel_table(
     order = sorted(range(count), key=lambda g: (-table[g].total_ps, table[g].device, table[g].name))
     place = np.empty(count, dtype=np.int64)
     place[order] = np.arange(count)
-    fusible = np.array([is_fusible(names[n][:seen], table[g].op) for g, n in enumerate(groups.name.tolist())], np.bool_)
+    fusible = np.array([is_fusible(r.name[:seen], r.op, r.family) for r in table], np.bool_)
     step = None if steps is None or not len(steps.event_step) else steps.event_step[rows]
     fusion, fusion_ps = find_fusion(
         KernelEvents(

@@ -16,7 +16,7 @@ from tb_gpu_doctor.analysis.fusion import (
     KernelEvents,
     find_fusion,
 )
-from tb_gpu_doctor.analysis.kernel_families import is_fusible
+from tb_gpu_doctor.analysis.kernel_families import is_fusible, kernel_family
 
 US = 1_000_000
 FUSIBLE = np.array([True, True, False, True])
@@ -125,11 +125,15 @@ def test_nothing_without_kernels_or_elementwise_ones() -> None:
     assert find_fusion(events, FUSIBLE, 1, np.arange(4)) == ((), (0,))
 
 
+def fusible(name: str, op: str = "") -> bool:
+    return is_fusible(name, op, kernel_family(name, op))
+
+
 def test_what_a_compiler_wrote_is_no_candidate() -> None:
-    assert is_fusible("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>")
-    assert is_fusible("void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda>")
-    assert is_fusible("void Eigen::internal::EigenMetaKernel<Eigen::TensorEvaluator<Eigen::TensorConversionOp<float>>>")
+    assert fusible("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>")
+    assert fusible("void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda>")
+    assert fusible("void Eigen::internal::EigenMetaKernel<Eigen::TensorEvaluator<Eigen::TensorConversionOp<float>>>")
     for name in ("loop_add_multiply_fusion_3", "wrapped_convert.kd", "triton_poi_fused_add_0", "input_add_fusion"):
-        assert not is_fusible(name)
-    assert not is_fusible("triton__0d1d2d3de", "triton_poi_fused_add_mul_tanh_0")
-    assert not is_fusible("volta_sgemm_128x64_nn") and not is_fusible("void reduce_kernel<128>")
+        assert not fusible(name)
+    assert not fusible("triton__0d1d2d3de", "triton_poi_fused_add_mul_tanh_0")
+    assert not fusible("volta_sgemm_128x64_nn") and not fusible("void reduce_kernel<128>")
