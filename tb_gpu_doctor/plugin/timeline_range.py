@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tb_gpu_doctor.analysis.job import NO_MEETINGS, Job
+from tb_gpu_doctor.analysis.launches import launch_of
 from tb_gpu_doctor.analysis.vocabulary import CAUSE_IDS, Category
 from tb_gpu_doctor.plugin.lanes import LANE_CATEGORIES, Lane
 from tb_gpu_doctor.plugin.timeline import (
@@ -31,6 +32,8 @@ DEFAULT_HITS = 500
 MAX_STREAM_EVENTS = 20_000
 DEFAULT_STREAM_EVENTS = 5_000
 MAX_STREAMS = 64
+# A GPU is launched by one thread, or a few; the busiest ones are shown.
+MAX_THREADS = 4
 
 _LANE_CATEGORY = np.zeros(len(EventClass), dtype=np.uint8)
 _LANE_CATEGORY[EventClass.COMMUNICATION] = Category.COMMUNICATION
@@ -56,6 +59,27 @@ class _Waits:
 
 
 @dataclass(frozen=True)
+class _Launches:
+    """The host calls that launched a GPU's work, sorted by start; times of the timeline.
+
+    Attributes:
+        names: what the calls are called; ``name`` holds indices.
+        threads: who called, the busiest first; ``thread`` holds indices, those beyond the list are left out.
+    """
+
+    names: tuple[str, ...]
+    threads: tuple[str, ...]
+    start: Int64
+    end: Int64
+    name: Int64
+    thread: Int64
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(column.nbytes for column in (self.start, self.end, self.name, self.thread))
+
+
+@dataclass(frozen=True)
 class _Source:
     """What of a file belongs to a lane: device events, their lane categories, gaps (sorted by start), waits."""
 
@@ -65,6 +89,7 @@ class _Source:
     category: UInt8
     gaps: Int64
     waits: _Waits
+    launches: _Launches
 
     def during(self, start: int, end: int) -> Int64:
         """Rows of the device events that share time with [start, end) of the timeline."""
@@ -86,6 +111,7 @@ class RangeView:
     def __init__(self, traces: Sequence[Trace], job: Job, timeline: Timeline) -> None:
         self._timeline = timeline
         self._sources: list[_Source] = []
+        launched = [launch_of(trace) for trace in traces]
         for lane, where in zip(timeline.lanes, timeline.sources, strict=True):
             part, device = timeline.parts[where.trace], where.device.index
             rows = traces[where.trace].device_events.of_device(device)
@@ -99,6 +125,7 @@ class RangeView:
                     category=_LANE_CATEGORY[traces[where.trace].device_events.klass[rows]],
                     gaps=gaps[np.argsort(part.gaps.start[gaps], kind="stable")],
                     waits=_waits(lane, part, where.shift.offset, rows, wait),
+                    launches=_launches(traces[where.trace], launched[where.trace][rows], where.shift.offset),
                 )
             )
 
@@ -106,7 +133,8 @@ class RangeView:
     def size_bytes(self) -> int:
         """Approximate memory held beside the timeline."""
         return sum(
-            s.category.nbytes + s.gaps.nbytes + s.waits.start.nbytes + s.waits.before.nbytes for s in self._sources
+            s.category.nbytes + s.gaps.nbytes + s.waits.start.nbytes + s.waits.before.nbytes + s.launches.size_bytes
+            for s in self._sources
         )
 
     def accounting(self, start: int, end: int) -> dict[str, Any]:
@@ -244,9 +272,9 @@ class RangeView:
         return np.array([len(self._sources), 1, width], dtype="<u4").tobytes() + cells.tobytes()
 
     def streams(self, lane: int, start: int, end: int, limit: int = DEFAULT_STREAM_EVENTS) -> dict[str, Any]:
-        """The answer of ``timeline/streams``: what each stream of one GPU ran in [start, end).
+        """The answer of ``timeline/streams``: what each stream of one GPU ran in [start, end), and who launched when.
 
-        With more than ``limit`` events only the streams are named.
+        With more than ``limit`` events or calls only the streams and threads are named.
         """
         source = self._sources[lane]
         part = source.part
@@ -254,8 +282,11 @@ class RangeView:
         streams, counts = np.unique(part.event_stream[source.rows], return_counts=True)
         place = {int(stream): index for index, stream in enumerate(streams[:MAX_STREAMS])}
         rows = rows[np.isin(part.event_stream[rows], streams[:MAX_STREAMS])]
-        truncated = len(rows) > limit
+        calls = source.launches
+        called = np.flatnonzero((calls.start < end) & (calls.end > start))
+        truncated = len(rows) > limit or len(called) > limit
         shown = rows[:0] if truncated else rows
+        called = called[:0] if truncated else called
         names, name = np.unique(part.event_name[shown], return_inverse=True)
         low = part.event_start[shown] + source.offset
         return {
@@ -271,9 +302,40 @@ class RangeView:
                 "name": name.reshape(-1).tolist(),
             },
             "names": [shorten(part.names.get(int(index)) or "", MAX_LABEL_CHARS) for index in names],
+            "launches": {
+                "threads": list(calls.threads),
+                "names": list(calls.names),
+                "thread": calls.thread[called].tolist(),
+                "start_ps": calls.start[called].tolist(),
+                "end_ps": calls.end[called].tolist(),
+                "name": calls.name[called].tolist(),
+            },
             "count": len(rows),
             "truncated": truncated,
         }
+
+
+def _launches(trace: Trace, launch: Int64, offset: int) -> _Launches:
+    """The calls on the host that ``launch`` (host rows, -1 unknown) names, each once."""
+    host = trace.host_events
+    calls = np.unique(launch[launch >= 0])
+    threads, thread, counts = np.unique(host.thread[calls], return_inverse=True, return_counts=True)
+    busiest = np.argsort(-counts, kind="stable")[:MAX_THREADS]
+    place = np.full(len(threads), -1, np.int64)
+    place[busiest] = np.arange(len(busiest))
+    thread = place[thread.reshape(-1)] if len(calls) else np.zeros(0, np.int64)
+    calls, thread = calls[thread >= 0], thread[thread >= 0]
+    order = np.argsort(host.start[calls], kind="stable")
+    calls, thread = calls[order], thread[order]
+    ids, name = np.unique(host.name[calls], return_inverse=True)
+    return _Launches(
+        names=tuple(shorten(trace.strings[int(index)], MAX_LABEL_CHARS) for index in ids),
+        threads=tuple(shorten(trace.threads[int(threads[index])].name, MAX_LABEL_CHARS) for index in busiest),
+        start=host.start[calls] + offset,
+        end=host.end[calls] + offset,
+        name=name.reshape(-1).astype(np.int64),
+        thread=thread,
+    )
 
 
 def _matching(part: TraceTimeline, words: list[str]) -> NDArray[np.bool_]:

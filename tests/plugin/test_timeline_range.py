@@ -18,9 +18,9 @@ from tb_gpu_doctor.analysis.job import Meetings
 from tb_gpu_doctor.analysis.results import Gaps
 from tb_gpu_doctor.plugin.lanes import LANE_CATEGORIES
 from tb_gpu_doctor.plugin.timeline import Timeline
-from tb_gpu_doctor.plugin.timeline_range import RangeView
-from tb_gpu_doctor.traces.columns import PS_PER_MS, DeviceEvents
-from tests.plugin.examples import analysis_of, gpu_pictures, trace_of
+from tb_gpu_doctor.plugin.timeline_range import MAX_THREADS, RangeView
+from tb_gpu_doctor.traces.columns import PS_PER_MS, DeviceEvents, HostThread, device_events, host_events
+from tests.plugin.examples import CAUSES, analysis_of, gaps_of, gpu_pictures, trace_of
 
 Picture = tuple[DeviceEvents, Gaps, list[list[int]]]
 COMMUNICATION = LANE_CATEGORIES.index("communication")
@@ -182,6 +182,51 @@ def test_streams_hold_every_event_of_the_stretch(drawn: Picture, start: int, len
         assert sorted(shown) == (sorted(expected) if len(expected) <= limit else [])
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 60), st.integers(0, 9), st.booleans()), max_size=25),
+    st.integers(-3, 60),
+    st.integers(1, 40),
+    st.integers(0, 20),
+)
+def test_launches_are_the_calls_behind_the_events_of_the_busiest_threads(
+    calls: list[tuple[int, int, int, bool]], start: int, length: int, limit: int
+) -> None:
+    """Call i, on a thread at a time, launches event i; or nothing that is known."""
+    order = sorted(range(len(calls)), key=lambda i: (calls[i][0], calls[i][1], -calls[i][2]))
+    n = len(calls)
+    events = device_events(
+        n, device=[0] * n, stream=[0] * n, start=list(range(100, 100 + n)), duration=[1] * n, klass=[0] * n,
+        name=[0] * n, correlation=[i + 1 if calls[i][3] else 0 for i in range(n)],
+    )  # fmt: skip
+    trace = dataclasses.replace(
+        trace_of(events, 1, names=["kernel"]),
+        threads=tuple(HostThread(index, index, f"thread {index}") for index in range(6)),
+        host_events=host_events(
+            n, thread=[calls[i][0] for i in order], start=[calls[i][1] for i in order],
+            duration=[calls[i][2] for i in order], name=[0] * n, correlation=[i + 1 for i in order],
+        ),
+    )  # fmt: skip
+    timeline = Timeline([trace], [analysis_of(events, gaps_of([], [], [], []), 1)], ["w"], ["w"])
+    job: Any = SimpleNamespace(meetings={})
+    answer = RangeView([trace], job, timeline).streams(0, start, start + length, limit)
+    json.dumps(answer, allow_nan=False)
+    known = [call for call in calls if call[3]]
+    counts = {thread: sum(1 for call in known if call[0] == thread) for thread in {call[0] for call in known}}
+    busiest = sorted(counts, key=lambda thread: (-counts[thread], thread))[:MAX_THREADS]
+    launches = answer["launches"]
+    assert launches["threads"] == [f"thread {thread}" for thread in busiest]
+    expected = sorted(
+        (at, at + size, thread) for thread, at, size, _ in known
+        if thread in busiest and at < start + length and at + size > start
+    )  # fmt: skip
+    in_window = sum(1 for i in range(n) if 100 + i < start + length and 101 + i > start)
+    assert answer["truncated"] == (len(expected) > limit or in_window > limit)
+    columns = zip(launches["start_ps"], launches["end_ps"], launches["thread"], strict=True)
+    assert sorted((low, high, busiest[thread]) for low, high, thread in columns) == (
+        [] if answer["truncated"] else expected
+    )
+
+
 def test_what_is_kept_is_counted() -> None:
     drawn = _example()
     view = view_of(*drawn[:2])
@@ -189,9 +234,6 @@ def test_what_is_kept_is_counted() -> None:
 
 
 def _example() -> Picture:
-    from tb_gpu_doctor.traces.columns import device_events
-    from tests.plugin.examples import CAUSES, gaps_of
-
     events = device_events(2, device=[0, 1], stream=[0, 1], start=[0, 0], duration=[10, 5], klass=[0, 1], name=[0, 1])
     gaps = gaps_of([0], [10], [20], [[10, *[0] * (CAUSES - 1)]])
     return events, dataclasses.replace(gaps), []
