@@ -35,6 +35,14 @@ export interface StreamsAnswer {
   streams: { name: string; events: number }[];
   events: { stream: number[]; start_ps: number[]; end_ps: number[]; category: number[]; name: number[] };
   names: string[];
+  launches: {
+    threads: string[];
+    names: string[];
+    thread: number[];
+    start_ps: number[];
+    end_ps: number[];
+    name: number[];
+  };
   count: number;
   truncated: boolean;
 }

@@ -49,7 +49,7 @@ export const timeline = {
   timeline_range_clear: "Clear selection",
   timeline_range_kernels: "Longest kernels in it",
   timeline_range_calls: "× {n}",
-  timeline_streams_hint: "Click to show its streams",
+  timeline_streams_hint: "Click to show its streams and the threads that launched their work",
   timeline_streams_crowded: "too many events for single streams: zoom in",
   timeline_clock_own: "its clock could not be aligned with the others",
   timeline_clock_aligned: "clock shifted by {offset}, right to within {error}",
@@ -70,4 +70,5 @@ export const timeline = {
   nvml_bands_hint:
     "The bars under the lines, one row a GPU: stretches in which the GPU held back its clock, because of heat (red), power (amber) or another reason (grey).",
   nvml_simulated: "Simulated values",
+  timeline_launches: "Launches: {thread}",
 } as const;

@@ -52,7 +52,7 @@ export const timeline: Texts<typeof en> = {
   timeline_range_clear: "Quitar la selección",
   timeline_range_kernels: "Sus kernels más largos",
   timeline_range_calls: "× {n}",
-  timeline_streams_hint: "Pulse para ver sus flujos",
+  timeline_streams_hint: "Pulse para ver sus flujos y los hilos que lanzaron su trabajo",
   timeline_streams_crowded: "demasiados eventos para flujos individuales: amplíe",
   timeline_clock_own: "su reloj no se pudo alinear con los demás",
   timeline_clock_aligned: "reloj desplazado {offset}, con un error de {error} como máximo",
@@ -73,4 +73,5 @@ export const timeline: Texts<typeof en> = {
   nvml_bands_hint:
     "Las barras bajo las líneas, una fila por GPU: tramos en que la GPU limitó su reloj por calor (rojo), potencia (ámbar) u otro motivo (gris).",
   nvml_simulated: "Valores simulados",
+  timeline_launches: "Lanza: {thread}",
 };

@@ -4,6 +4,7 @@ import type { ProfileId, TimelineMeta } from "../../api/types";
 import type { StreamEvents } from "../../charts/draw";
 import type { Row } from "../../charts/rows";
 import { length, type Range, widen } from "../../charts/viewport";
+import { t } from "../../i18n";
 import { extent } from "../../state/timelineView";
 import { openStreams } from "./state";
 
@@ -18,7 +19,8 @@ interface Loaded {
 }
 
 function split(answer: StreamsAnswer, categories: readonly string[]): StreamEvents[] {
-  const found = answer.streams.map(() => ({
+  // Under the streams the threads that launched their work.
+  const found = [...answer.streams, ...answer.launches.threads].map(() => ({
     start: [] as number[],
     end: [] as number[],
     category: [] as string[],
@@ -32,7 +34,22 @@ function split(answer: StreamsAnswer, categories: readonly string[]): StreamEven
     into.category.push(categories[category[i]]);
     into.name.push(answer.names[name[i]] ?? "");
   }
+  const { launches } = answer;
+  for (let i = 0; i < launches.thread.length; i++) {
+    const into = found[answer.streams.length + launches.thread[i]];
+    into.start.push(launches.start_ps[i]);
+    into.end.push(launches.end_ps[i]);
+    into.category.push("launch");
+    into.name.push(launches.names[launches.name[i]] ?? "");
+  }
   return found;
+}
+
+/** What a row below a GPU is called: a stream, or a thread of the host. */
+export function rowName({ streams, launches }: StreamsAnswer, row: number): string {
+  if (row < streams.length) return streams[row].name;
+  const thread = launches.threads[row - streams.length];
+  return thread === undefined ? "" : t("timeline_launches", { thread });
 }
 
 /** The streams of the GPUs that were opened, loaded for what is shown. */
@@ -74,7 +91,7 @@ export function useStreams(profile: ProfileId, meta: TimelineMeta, range: Range 
     };
   }, [profile, lanes, range?.start, range?.end]);
   const counts = useMemo(
-    () => new Map(lanes.map((lane) => [lane, loaded.get(lane)?.answer.streams.length ?? 0])),
+    () => new Map(lanes.map((lane) => [lane, loaded.get(lane)?.byStream.length ?? 0])),
     [lanes, loaded],
   );
   return {
@@ -82,7 +99,10 @@ export function useStreams(profile: ProfileId, meta: TimelineMeta, range: Range 
     loaded,
     events: (row: Row): StreamEvents | null =>
       loaded.get(meta.lanes[row.lanes[0]]?.id)?.byStream[row.stream ?? -1] ?? null,
-    name: (row: Row): string => loaded.get(meta.lanes[row.lanes[0]]?.id)?.answer.streams[row.stream ?? -1]?.name ?? "",
+    name: (row: Row): string => {
+      const found = loaded.get(meta.lanes[row.lanes[0]]?.id);
+      return found && row.stream !== undefined ? rowName(found.answer, row.stream) : "";
+    },
     crowded: lanes.some((lane) => loaded.get(lane)?.answer.truncated),
   };
 }
