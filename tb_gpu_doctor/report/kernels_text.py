@@ -47,7 +47,7 @@ def print_kernels(
             percent(row.share, lang),
             number(row.calls, lang),
             duration(row.mean_ps, lang),
-            _percent(row.occupancy, lang),
+            _percent(row.occupancy, lang) + ("*" if row.occupancy_differs else ""),
             _percent(row.achieved_occupancy, lang),
             _UNKNOWN if row.waves is None else number(row.waves, lang, 1),
             _UNKNOWN if row.limiter is None else text(f"report.limiters.{row.limiter}", lang),
@@ -56,6 +56,8 @@ def print_kernels(
             clean(f"{where}{row.name}", _MAX_NAME),
         ])  # fmt: skip
     _print_table(lines, 7, console)
+    if any(kernel.row.occupancy_differs for kernel in kernels[:most]):
+        console.print(Text(text("report.kernel_table.differs", lang)))
     if len(kernels) > most:
         console.print(Text(text("report.kernel_table.more", lang, count=len(kernels) - most)))
 

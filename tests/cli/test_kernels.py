@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from simulator.xplane_writer import Space
 from tb_gpu_doctor.cli.main import main
 from tb_gpu_doctor.report.kernel_list import CSV_HEAD
-from tests.cli.profiles import session_file, training, write
+from tests.cli.profiles import MS, session_file, training, write
 
 
 @pytest.fixture
@@ -106,3 +107,17 @@ def test_names_cannot_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureF
     assert main(["kernels", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "\x1b" not in out and "\x07" not in out and "[bold]k" in out
+
+
+def test_a_recorded_occupancy_that_differs_is_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    space = Space()
+    stats = {"compute_cap_major": 9, "compute_cap_minor": 0, "core_count": 132, "device_vendor": "Nvidia"}
+    line = space.plane("/device:GPU:0", 1, stats).line(7, "Stream #7(Compute)")
+    for name, percent in (("as_recorded", 100), ("otherwise", 40)):
+        details = f"regs:32 static_shared:0 dynamic_shared:0 grid:4,1,1 block:256,1,1 occ_pct:{percent}"
+        line.event(name, len(name) * MS, MS, {"kernel_details": details})
+    write(space, session_file(tmp_path))
+    assert main(["kernels", str(tmp_path)]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert [line.split()[-1] for line in out if "100%*" in line] == ["otherwise"]
+    assert any(line.startswith("* The profile itself") for line in out)
