@@ -71,4 +71,7 @@ export const timeline = {
     "The bars under the lines, one row a GPU: stretches in which the GPU held back its clock, because of heat (red), power (amber) or another reason (grey).",
   nvml_simulated: "Simulated values",
   timeline_launches: "Launches: {thread}",
+  category_host_call: "Launch call",
+  category_hint_host_call:
+    "A call on the host that launched work of this GPU. Where such calls come late, the GPU waits.",
 } as const;

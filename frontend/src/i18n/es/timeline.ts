@@ -74,4 +74,6 @@ export const timeline: Texts<typeof en> = {
     "Las barras bajo las líneas, una fila por GPU: tramos en que la GPU limitó su reloj por calor (rojo), potencia (ámbar) u otro motivo (gris).",
   nvml_simulated: "Valores simulados",
   timeline_launches: "Lanza: {thread}",
+  category_host_call: "Llamada de lanzamiento",
+  category_hint_host_call: "Una llamada del host que lanzó trabajo de esta GPU. Donde llegan tarde, la GPU espera.",
 };

@@ -39,7 +39,7 @@ function split(answer: StreamsAnswer, categories: readonly string[]): StreamEven
     const into = found[answer.streams.length + launches.thread[i]];
     into.start.push(launches.start_ps[i]);
     into.end.push(launches.end_ps[i]);
-    into.category.push("launch");
+    into.category.push("host_call");
     into.name.push(launches.names[launches.name[i]] ?? "");
   }
   return found;
