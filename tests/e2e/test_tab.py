@@ -147,6 +147,12 @@ def test_the_stock_profiler_opens_at_the_range_shown(server: TensorBoard, visit:
     assert address.startswith(f"{server.url}data/plugin/profile/trace_viewer_index.html?")
     assert "view_start=" in address and "view_end=" in address and "input_bound" in address
     assert there.page.request.get(address).status == 200
+    # The same viewer below the timeline, only when it is asked for.
+    assert frame.locator("iframe").count() == 0
+    frame.get_by_role("button", name="Show the stock trace viewer here").click()
+    assert frame.locator("iframe").get_attribute("src") == address
+    frame.get_by_role("button", name="Close the trace viewer").click()
+    assert frame.locator("iframe").count() == 0
     there.assert_clean()
 
 
