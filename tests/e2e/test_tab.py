@@ -186,3 +186,16 @@ def test_documentation_opens_inside_the_tab(server: TensorBoard, visit: Start):
     frame.get_by_role("button", name="Learn more").first.click()
     frame.wait_for_selector("dialog[open] h1, dialog[open] h2, [role=dialog] h1, [role=dialog] h2")
     there.assert_clean()
+
+
+def test_nvml_stands_under_the_timeline_and_says_that_it_is_simulated(server: TensorBoard, visit: Start):
+    there = visit(server)
+    frame = there.open_run("slow_gpu", "timeline")
+    strip = frame.locator(".nvml")
+    strip.wait_for()
+    strip.get_by_text("Simulated values").wait_for()
+    label = str(strip.locator("canvas").get_attribute("aria-label"))
+    assert "SM clock" in label and "GPU 2: 1351 MHz" in label and "GPU 0: 1832 MHz" in label
+    strip.get_by_role("combobox").select_option("power_watts")
+    frame.wait_for_function("() => document.querySelector('.nvml canvas').ariaLabel.includes(' W')")
+    there.assert_clean()

@@ -36,11 +36,29 @@ const REST_MS = 200;
 export const showValue = (metric: Metric, value: number): string =>
   metric === "memory_used_bytes" ? formatBytes(value) : `${formatNumber(value)} ${UNITS[metric]}`;
 
-function useTelemetry(profile: ProfileId, metric: string, range: Range, width: number) {
-  const [answer, setAnswer] = useState<LaneTelemetry | null>(null);
-  const [simulated, setSimulated] = useState(false);
-  const language = lang.value;
+/** Which values were recorded beside the profile; empty without any. Asked once a profile. */
+function useOffered(profile: ProfileId, meta: TimelineMeta): { metrics: Metric[]; simulated: boolean } {
+  const [offered, setOffered] = useState<{ metrics: Metric[]; simulated: boolean }>({ metrics: [], simulated: false });
   useEffect(() => {
+    const controller = new AbortController();
+    const options = { signal: controller.signal };
+    const ask = async () => {
+      const all = METRICS.join(",");
+      const { lanes } = await fetchLaneTelemetry(profile, all, meta.start_ps, meta.end_ps + 1, 2, options);
+      const metrics = METRICS.filter((metric) => lanes.some((line) => line.metric === metric));
+      const simulated = metrics.length > 0 && (await isSimulated(profile, lang.peek(), options));
+      setOffered({ metrics, simulated });
+    };
+    ask().catch(() => undefined); // an extra: most profiles have nothing recorded beside them
+    return () => controller.abort();
+  }, [profile, meta]);
+  return offered;
+}
+
+function useTelemetry(profile: ProfileId, metric: Metric | undefined, range: Range, width: number) {
+  const [answer, setAnswer] = useState<LaneTelemetry | null>(null);
+  useEffect(() => {
+    if (!metric || !width) return;
     const controller = new AbortController();
     const timer = setTimeout(async () => {
       try {
@@ -48,7 +66,7 @@ function useTelemetry(profile: ProfileId, metric: string, range: Range, width: n
         const options = { signal: controller.signal };
         setAnswer(await fetchLaneTelemetry(profile, metric, range.start, range.end, points, options));
       } catch {
-        // An extra: most profiles have nothing recorded beside them.
+        // What was drawn before stays.
       }
     }, REST_MS);
     return () => {
@@ -56,14 +74,7 @@ function useTelemetry(profile: ProfileId, metric: string, range: Range, width: n
       controller.abort();
     };
   }, [profile, metric, range.start, range.end, width > 0]);
-  const any = (answer?.lanes.length ?? 0) > 0;
-  useEffect(() => {
-    if (!any) return;
-    const controller = new AbortController();
-    isSimulated(profile, language, { signal: controller.signal }).then(setSimulated, () => undefined);
-    return () => controller.abort();
-  }, [profile, any]);
-  return { answer, simulated };
+  return answer;
 }
 
 interface NvmlLanesProps {
@@ -76,9 +87,10 @@ interface NvmlLanesProps {
 
 /** What NVML said of each GPU, under the timeline and on its axis. */
 export function NvmlLanes({ profile, meta, range, width, scale }: NvmlLanesProps) {
-  const metric = nvmlMetric.value;
+  const { metrics, simulated } = useOffered(profile, meta);
+  const metric = metrics.includes(nvmlMetric.value) ? nvmlMetric.value : metrics[0];
   const canvas = useRef<HTMLCanvasElement>(null);
-  const { answer, simulated } = useTelemetry(profile, metric, range, width);
+  const answer = useTelemetry(profile, metric, range, width);
   const isDark = dark.value;
   const lines = answer?.lanes.filter((line) => line.metric === metric) ?? [];
   const values = lines.flatMap(({ mean, max }) => [...mean, ...(max ?? [])]).filter((value) => value !== null);
@@ -129,7 +141,7 @@ export function NvmlLanes({ profile, meta, range, width, scale }: NvmlLanesProps
         context.fillRect(left, bottom + 2 + row * (BAND + 1), Math.max(right - left, 1.5), BAND);
     }
   }, [answer, range.start, range.end, width, scale, isDark, most, meta]);
-  if (!answer?.lanes.length) return null;
+  if (!metric || !answer?.lanes.length) return null;
   const hosts = manyHosts(meta.lanes.map(({ host, gpu }) => ({ host, id: gpu })));
   const nameOf = (id: number) => {
     const lane = meta.lanes.find((each) => each.id === id);
@@ -163,7 +175,7 @@ export function NvmlLanes({ profile, meta, range, width, scale }: NvmlLanesProps
               nvmlMetric.value = METRICS.find((each) => each === event.currentTarget.value) ?? "sm_clock_mhz";
             }}
           >
-            {METRICS.map((each) => (
+            {metrics.map((each) => (
               <option key={each} value={each}>
                 {t(`nvml_${each}`)}
               </option>
