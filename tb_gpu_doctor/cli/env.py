@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tb_gpu_doctor.cli.arguments import Parser, add_language
+from tb_gpu_doctor.report.recording_words import problem_words
 from tb_gpu_doctor.texts import text
 from tb_gpu_doctor.texts.numbers import clean
 
@@ -37,15 +38,6 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
         return 0
     print("\n".join(lines(report, lang)))
     return 0
-
-
-def problem_words(problem: Mapping[str, Any], lang: str) -> tuple[str, list[str]]:
-    """(sentence, lines of the command that fixes it) of a problem of the report."""
-    code, params = problem["code"], dict(problem["params"])
-    if "effect" in params:
-        params["effect_words"] = text(f"env.effects.{params['effect']}", lang)
-    sentence = text(f"env.problems.{code}.text", lang, **params)
-    return sentence, text(f"env.problems.{code}.fix", lang, **params).splitlines()
 
 
 def lines(report: Mapping[str, Any], lang: str) -> Iterator[str]:

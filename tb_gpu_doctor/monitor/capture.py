@@ -306,29 +306,6 @@ class Capture:
             self._asked = reason
 
 
-def explain(note: str, lang: str) -> str:
-    """The note of a ``profile`` span as a sentence; what is not ours comes back as it is."""
-    from tb_gpu_doctor.texts import text
-
-    kind, *given = note.split(" ")
-    names = {
-        "steps": ("first", "last"),
-        "every": ("every",),
-        "step_time": ("rise", "before_ms", "now_ms"),
-        "utilization": ("gpu", "percent", "samples"),
-        "throttling": ("gpu", "reason"),
-    }.get(kind)
-    if names is None or len(names) != len(given):
-        return note
-    params: dict[str, object] = dict(zip(names, given, strict=True))
-    for name in ("rise", "before_ms", "now_ms", "percent"):
-        if name in params:
-            params[name] = float(str(params[name]))
-    if kind == "throttling":
-        params["reason"] = text(f"monitor.throttling.{given[1]}", lang) if given[1] in THROTTLE_BITS else given[1]
-    return text(f"monitor.why.{kind}", lang, **params)
-
-
 def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
 

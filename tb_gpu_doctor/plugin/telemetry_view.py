@@ -197,10 +197,10 @@ class TelemetryView:
             "first_step": min(firsts, default=None),
             "last_step": max(steps, default=None),
             "gpus": [self._gpu(number, series) for number, series in enumerate(recording.gpus)],
-            "spans": [_span(span) for span in sorted(longest, key=lambda s: s.start_ns)],
+            "spans": [_span(span, lang) for span in sorted(longest, key=lambda s: s.start_ns)],
             "spans_truncated": len(recording.spans) > MAX_SPANS,
             "steps": _steps(recording.steps),
-            "environment": dict(recording.environment),
+            "environment": _environment(recording.environment, lang),
             "notes": list(self._home.notes.get(lang, {}).get(recording.run, recording.notes)),
         }
 
@@ -317,14 +317,30 @@ def _all_ms(unix_ns: np.ndarray) -> list[float]:
     return [value / _NS_PER_MS for value in unix_ns.tolist()]
 
 
-def _span(span: Span) -> dict[str, Any]:
+def _span(span: Span, lang: str) -> dict[str, Any]:
+    from tb_gpu_doctor.report.recording_words import capture_words
+
     return {
         "kind": span.kind,
         "start_unix_ms": _ms(span.start_ns),
         "end_unix_ms": _ms(span.end_ns),
         "step": span.step if span.step >= 0 else None,
-        "note": span.note,
+        "note": capture_words(span.note, lang) if span.kind == "profile" else span.note,
     }
+
+
+def _environment(report: Mapping[str, Any], lang: str) -> dict[str, Any]:
+    """The environment report, its problems in words; one that cannot be worded keeps its code."""
+    from tb_gpu_doctor.report.recording_words import problem_words
+
+    problems = []
+    for problem in report.get("problems", ()) if isinstance(report.get("problems"), list) else ():
+        try:
+            sentence, fix = problem_words(problem, lang)
+        except (KeyError, TypeError, ValueError, AttributeError):  # of another version, or not ours
+            sentence, fix = "", []
+        problems.append({**problem, "text": sentence, "fix": fix} if isinstance(problem, dict) else problem)
+    return {**report, "problems": problems} if report else {}
 
 
 def _steps(steps: StepTimes) -> dict[str, Any] | None:

@@ -18,9 +18,10 @@ import pytest
 from tb_gpu_doctor.analysis.steps import marker_rows
 from tb_gpu_doctor.monitor import capture as capture_module
 from tb_gpu_doctor.monitor import capture_files
-from tb_gpu_doctor.monitor.capture import Capture, CaptureOptions, explain
+from tb_gpu_doctor.monitor.capture import Capture, CaptureOptions
 from tb_gpu_doctor.monitor.capture_files import deliver, free_bytes
 from tb_gpu_doctor.monitor.steps import StepHooks
+from tb_gpu_doctor.report.recording_words import capture_words
 from tb_gpu_doctor.traces.read import read_trace
 from tb_gpu_doctor.traces.sessions import ProfileFile, find_sessions
 from tests.monitor.memory import MemoryMonitor, MemoryRecorder
@@ -216,14 +217,14 @@ def test_throttling_that_begins(tmp_path: Path) -> None:
 @pytest.mark.parametrize("lang", ["en", "es"])
 def test_reasons_in_words(lang: str) -> None:
     sentences = [
-        explain(note, lang)
+        capture_words(note, lang)
         for note in ("steps 50 60", "every 1000", "step_time 0.310 12.100 15.900", "utilization 3 20 10",
                      "throttling 3 hardware_thermal")
     ]  # fmt: skip
     assert len(set(sentences)) == 5 and all(len(sentence) > 10 for sentence in sentences)
     assert "31" in sentences[2] and "GPU 3" in sentences[3]
     for odd in ("", "something else", "steps 1", "throttling 3 dust"):
-        assert isinstance(explain(odd, lang), str)
+        assert isinstance(capture_words(odd, lang), str)
 
 
 # --- limits ------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tb_gpu_doctor.monitor.capture import explain
+from tb_gpu_doctor.report.recording_words import capture_words
 from tb_gpu_doctor.telemetry.read import read_telemetry
 from tb_gpu_doctor.traces.sessions import Session, find_sessions
 from tests.monitor.test_capture import marked_steps
@@ -84,7 +84,7 @@ with monitor:
     (recording,) = read_telemetry(tmp_path / "logs").recordings
     (span,) = [span for span in recording.spans if span.kind == "profile"]
     assert span.note == "throttling 1 hardware_thermal"
-    assert "GPU 1" in explain(span.note, "en")
+    assert "GPU 1" in capture_words(span.note, "en")
     session = profile_of(tmp_path)
     assert marked_steps(session.files[0]) == [span.step, span.step + 1, span.step + 2]
     assert int(recording.steps.profiled.sum()) == 3
