@@ -24,7 +24,7 @@ from tb_gpu_doctor.monitor.capture_options import CaptureOptions
 from tb_gpu_doctor.monitor.frameworks import Framework, Frameworks
 from tb_gpu_doctor.monitor.language import tell
 
-__all__ = ["Capture", "CaptureOptions", "explain"]
+__all__ = ["Capture", "CaptureOptions"]
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.monitor.recorder import Recorder
