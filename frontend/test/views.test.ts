@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { DeviceResult, Diagnosis, Evidence, Finding, KernelRow, SessionInfo } from "../src/api/types";
+import type { DeviceResult, Diagnosis, Evidence, Finding, SessionInfo } from "../src/api/types";
 import { CATEGORIES, cssBackground, paintOf, WORK } from "../src/charts/palette";
 import { lang } from "../src/i18n";
 import { filterSessions } from "../src/shell/SessionPicker";
@@ -7,35 +7,12 @@ import { infoOf } from "../src/state/store";
 import { gpuList } from "../src/ui/gpu";
 import { matchHost } from "../src/ui/ProfilerLink";
 import { parseRichText } from "../src/ui/RichText";
-import { filterRows, nameLength, occupancySentence, rowsInView, sortRows } from "../src/views/kernels/Kernels";
 import { accountingSentence, partsOf, presentCategories, seenCategories } from "../src/views/verdict/Accounting";
 import { groupEvidence } from "../src/views/verdict/evidence";
 import { splitAdvice } from "../src/views/verdict/Findings";
 import { bestSaving, verdictSentence } from "../src/views/verdict/Summary";
 
 lang.value = "en";
-
-const kernel = (name: string, more: Partial<KernelRow> = {}): KernelRow => ({
-  device: 0,
-  name,
-  op: "",
-  calls: 1,
-  total_ms: 1,
-  mean_us: 1,
-  min_us: 1,
-  max_us: 1,
-  share: 0.1,
-  registers: null,
-  static_shared_bytes: null,
-  dynamic_shared_bytes: null,
-  grid: null,
-  block: null,
-  occupancy: null,
-  limiter: null,
-  waves: null,
-  family: "other",
-  ...more,
-});
 
 const device = (more: Partial<DeviceResult> = {}): DeviceResult => ({
   host: "a",
@@ -78,60 +55,6 @@ const result = (more: Partial<Diagnosis> = {}): Diagnosis => ({
   steps: { count: 4, source: "marked", median_ms: 25 },
   findings: [],
   ...more,
-});
-
-describe("the kernel table", () => {
-  const rows = [
-    kernel("b", { occupancy: 0.5, device: 1 }),
-    kernel("a"),
-    kernel("c", { occupancy: 0.1, op: "dense/MatMul" }),
-  ];
-  const names = (list: KernelRow[]) => list.map((row) => row.name).join("");
-
-  it("sorts both ways, unknown values last", () => {
-    expect(names(sortRows(rows, "name"))).toBe("abc");
-    expect(names(sortRows(rows, "-name"))).toBe("cba");
-    expect(names(sortRows(rows, "occupancy"))).toBe("cba");
-    expect(names(sortRows(rows, "-occupancy"))).toBe("bca");
-    expect(names(sortRows(rows, "-nonsense"))).toBe("bac");
-  });
-
-  it("filters by every word, in name or op, and by GPU", () => {
-    expect(names(filterRows(rows, "", null))).toBe("bac");
-    expect(names(filterRows(rows, "MATMUL dense", null))).toBe("c");
-    expect(names(filterRows(rows, "", 1))).toBe("b");
-    expect(names(filterRows(rows, "a", 1))).toBe("");
-  });
-
-  it("says the occupancy shortly", () => {
-    const sentence = (...values: (number | null)[]) =>
-      occupancySentence(
-        {
-          devices: values.map((occupancy, id) => ({ host: "a", id, name: null, occupancy, occupancy_coverage: null })),
-          rows: [],
-          truncated: false,
-          total_rows: 0,
-        },
-        false,
-      );
-    expect(sentence(0.37, 0.371)).toMatch(/: 37% on every GPU/);
-    expect(sentence(0.37, null)).toMatch(/: GPU 0 37%\.$/);
-    expect(sentence(0.2, 0.3, 0.4, 0.5, 0.6)).toMatch(/20% to 60%/);
-    expect(sentence(null)).toMatch(/unknown/);
-  });
-
-  it("gives names the room that there is", () => {
-    expect([0, 300, 1190, 2500, 9000].map(nameLength)).toEqual([32, 32, 41, 160, 160]);
-  });
-
-  it("puts only the rows in view into the page", () => {
-    const [first, last] = rowsInView(32_000, 480, 5000);
-    expect(first).toBeLessThanOrEqual(1000);
-    expect(last).toBeGreaterThanOrEqual(1015);
-    expect(last - first).toBeLessThan(50);
-    expect(rowsInView(0, 480, 0)).toEqual([0, 0]);
-    expect(rowsInView(1e6, 480, 10)).toEqual([10, 10]);
-  });
 });
 
 describe("the accounting", () => {

@@ -1,6 +1,6 @@
 import { type Bins, type EventColumns, parseBins, parseEvents } from "./binary";
 import { getBytes, getJson, type RequestOptions } from "./client";
-import type { Diagnosis, KernelsAnswer, MomentDetails, ProfileId, SessionsAnswer, TimelineMeta } from "./types";
+import type { Diagnosis, MomentDetails, ProfileId, SessionsAnswer, TimelineMeta } from "./types";
 
 /** One function a route of docs/http_api.md. */
 
@@ -14,9 +14,6 @@ export const fetchDiagnosis = (profile: ProfileId, lang: string, options?: Reque
 
 export const fetchMeta = (profile: ProfileId, lang: string, options?: RequestOptions) =>
   getJson<TimelineMeta>("timeline/meta", { ...id(profile), lang }, options);
-
-export const fetchKernels = (profile: ProfileId, lang: string, options?: RequestOptions) =>
-  getJson<KernelsAnswer>("kernels", { ...id(profile), lang }, options);
 
 export const fetchMoment = (profile: ProfileId, lane: number, timePs: number, options?: RequestOptions) =>
   getJson<MomentDetails>("timeline/at", { ...id(profile), lane, time_ps: Math.round(timePs) }, options);

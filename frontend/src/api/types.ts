@@ -153,38 +153,3 @@ export interface MomentDetails {
     evidence: string | null;
   } | null;
 }
-
-export interface KernelDevice {
-  host: string;
-  id: number;
-  occupancy: number | null;
-  occupancy_coverage: number | null;
-}
-
-export interface KernelRow {
-  device: number;
-  name: string;
-  op: string;
-  calls: number;
-  total_ms: number;
-  mean_us: number;
-  min_us: number;
-  max_us: number;
-  share: number;
-  registers: number | null;
-  static_shared_bytes: number | null;
-  dynamic_shared_bytes: number | null;
-  grid: number[] | null;
-  block: number[] | null;
-  occupancy: number | null;
-  limiter: string | null;
-  waves: number | null;
-  family: string;
-}
-
-export interface KernelsAnswer {
-  devices: KernelDevice[];
-  rows: KernelRow[];
-  total_rows: number;
-  truncated: boolean;
-}

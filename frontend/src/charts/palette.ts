@@ -1,3 +1,5 @@
+import { MEASURES_DARK, MEASURES_LIGHT } from "./families";
+
 /**
  * Colours of the categories, after Okabe and Ito (told apart with any colour vision). Work is
  * solid; waiting is hatched, so that the two differ without colour: "/" where the host was
@@ -46,6 +48,7 @@ const LIGHT: Record<string, Paint> = {
   peer: { color: "#b8860b", texture: "backward" },
   kernel_gap: { color: "#2f8f8f", texture: "backward" },
   no_evidence: { color: "#8a8f98", texture: "dots" },
+  ...MEASURES_LIGHT,
 };
 
 const DARK: Record<string, Paint> = {
@@ -65,6 +68,7 @@ const DARK: Record<string, Paint> = {
   peer: { color: "#e0c070", texture: "backward" },
   kernel_gap: { color: "#6fd0d0", texture: "backward" },
   no_evidence: { color: "#9aa0aa", texture: "dots" },
+  ...MEASURES_DARK,
 };
 
 const UNKNOWN_PAINT: Paint = { color: "#8a8f98", texture: "dots" };

@@ -1,8 +1,8 @@
 import { batch, computed, effect, signal } from "@preact/signals";
 import { sleep } from "../api/client";
 import { findProfiler, type ProfilerInfo, profilerHosts, profilerRun } from "../api/profiler";
-import { fetchDiagnosis, fetchKernels, fetchMeta, fetchSessions } from "../api/routes";
-import type { Diagnosis, KernelsAnswer, ProfileId, SessionInfo, SessionsAnswer, TimelineMeta } from "../api/types";
+import { fetchDiagnosis, fetchMeta, fetchSessions } from "../api/routes";
+import type { Diagnosis, ProfileId, SessionInfo, SessionsAnswer, TimelineMeta } from "../api/types";
 import { isLang, type Lang, lang } from "../i18n";
 import { loadSetting, onDataReloaded, onHashChange, readHash, saveSetting, visible, writeHash } from "./host";
 import { applyParams, param, paramState, resetProfileParams } from "./params";
@@ -27,7 +27,6 @@ export interface Highlight extends TimeRange {
 export const sessions = new Remote<SessionsAnswer>();
 export const diagnosis = new Remote<Diagnosis>();
 export const metaResource = new Resource<TimelineMeta>(fetchMeta);
-export const kernelsResource = new Resource<KernelsAnswer>(fetchKernels);
 export const meta = metaResource.remote;
 
 export const selected = signal<ProfileId | null>(null);
