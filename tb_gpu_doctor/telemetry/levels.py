@@ -54,6 +54,8 @@ def level(
         bits: whether the value is a set of bits.
     """
     keep = np.isfinite(values)
+    if bits:
+        keep &= (values >= 0) & (values < float(1 << 53))
     if window_ns is not None:
         keep &= (wall_ns >= window_ns[0]) & (wall_ns <= window_ns[1])
     when, at, value = wall_ns[keep], step[keep], values[keep]

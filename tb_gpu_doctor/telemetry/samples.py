@@ -26,9 +26,14 @@ def seconds(series: GpuSeries) -> Float64:
 
 
 def column(series: GpuSeries, metric: str) -> Float64 | None:
-    """The samples of a metric, None where there is none or nothing but gaps."""
+    """The samples of a metric, NaN where there is none or it is no number; None where nothing is left."""
     values = series.values.get(metric)
-    return values if values is not None and len(values) and bool(np.isfinite(values).any()) else None
+    if values is None or not len(values):
+        return None
+    finite = np.isfinite(values)
+    if not finite.any():
+        return None
+    return np.where(finite, values, np.nan) if bool(np.isinf(values).any()) else values
 
 
 def filled(values: Float64) -> Float64:

@@ -32,6 +32,8 @@ _NEED_LOW_CLOCK = {"software_power": 0.90, "software_thermal": 0.95}
 # So many busy samples without any reason tell what the GPU runs at by itself.
 _FREE_SAMPLES = 20
 _WORKING_PERCENT = 10.0
+# NVML's reasons are 64 bits of which a float holds these exactly; what is larger no driver has told.
+_MOST_BITS = float(1 << 53)
 # A GPU is at its limit this close to it: between two samples it cools down as fast as it heats up.
 _NEAR_CELSIUS = 3.0
 # From its beginning on a lasting state fills this part of the busy time, and holds this part of all throttling.
@@ -91,7 +93,7 @@ def reason_masks(series: GpuSeries) -> dict[str, Bool]:
     bits = column(series, "clock_event_reasons")
     if bits is None:
         return {}
-    known = np.isfinite(bits)
+    known = (bits >= 0) & (bits < _MOST_BITS)
     whole = np.where(known, bits, 0).astype(np.int64)
     clock, top = column(series, "sm_clock_mhz"), series.facts.limits.get("sm_clock_max_mhz")
     usual = {"software_power": top, "software_thermal": _free_clock(series, whole) or top}
