@@ -141,7 +141,7 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
   const { rows, order, search, onChoose, chosen, tallest = VIEW_HEIGHT } = props;
   const columns = props.columns.filter(({ csvOnly }) => !csvOnly);
   const [scrollTop, setScrollTop] = useState(0);
-  const scroller = useRef<HTMLElement>(null);
+  const scroller = useRef<HTMLDivElement>(null);
   const query = search?.value ?? "";
   const sort = order.value;
   // Dependencies: columns are made anew with each drawing, but mean the same.
@@ -187,8 +187,10 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
           <span class="hidden"> {props.label}</span>
         </button>
       </div>
-      <section
+      {/* No landmark: it often has the name of the section around it. */}
+      <div
         class="table-scroll rows"
+        role="group"
         // biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling region needs the keyboard
         tabIndex={0}
         aria-label={props.label}
@@ -248,7 +250,7 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
             ) : null}
           </tbody>
         </table>
-      </section>
+      </div>
       {found.length === 0 ? <p class="state">{props.empty ?? t("table_none")}</p> : null}
     </div>
   );
