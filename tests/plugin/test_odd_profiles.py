@@ -87,7 +87,9 @@ def test_every_route_answers(tmp_path: Path, kind: str, lang: str):
     assert diagnosis.status_code == 200, diagnosis.text
     for route in SESSION_ROUTES:
         answer = site.session(route, run=kind)
-        assert answer.status_code in (200, 404 if "/at" in route else 200), (route, answer.text)
+        # a profile without GPUs has no lane that could be asked about
+        allowed = (200, 404) if "lane=0" in route and not diagnosis.json["devices"] else (200,)
+        assert answer.status_code in allowed, (route, answer.text)
         if answer.mimetype == "application/json":
             assert constants(answer.data) == [], route
         assert len(answer.data) < 1_000_000, route
