@@ -70,7 +70,7 @@ def read_limits(path: str, known_kinds: frozenset[str]) -> Limits:
     baseline = check.get("baseline")
     if baseline is not None:
         if not isinstance(baseline, str):
-            raise TraceError("bad_setting", path, name="check.baseline", value=str(baseline))
+            raise TraceError("bad_setting", path, name="[check] baseline", value=str(baseline))
         baseline = os.path.join(os.path.dirname(os.path.abspath(path)), baseline)
     values: dict[str, Any] = {name: _number(path, f"limits.{name}", value) for name, value in limits.items()}
     for setting, name, allowed in (

@@ -67,7 +67,7 @@ def test_every_setting_arrives(tmp_path: Path) -> None:
         ("[findings]\nkinds = ['inputbound']", "bad_setting", "findings.kinds"),
         ("[findings]\nseverities = 'critical'", "bad_setting", "findings.severities"),
         ("[findings]\nallowed = [['x']]", "bad_setting", "findings.allowed"),
-        ("[check]\nbaseline = 3", "bad_setting", "check.baseline"),
+        ("[check]\nbaseline = 3", "bad_setting", "[check] baseline"),
         ("[", "bad_toml", None),
         (b"\xff", "bad_toml", None),
     ],
