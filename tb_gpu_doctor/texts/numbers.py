@@ -23,6 +23,10 @@ _BOTH_GPUS: dict[str, str] = {"en": "both GPUs", "es": "las dos GPU"}
 _OTHER_GPUS: dict[str, str] = {"en": "the other {} GPUs", "es": "las otras {} GPU"}
 # From how many on the others are only counted.
 _MANY_OTHERS = 4
+# GPUs of more hosts than this are summed up behind the first few.
+_MANY_HOSTS = 4
+_NAMED_HOSTS = 3
+_AND_MORE: dict[str, str] = {"en": "and {} more on {} hosts", "es": "y {} más en {} hosts"}
 _GPU: dict[str, tuple[str, str]] = {"en": ("GPU {}", "GPUs {}"), "es": ("GPU {}", "GPU {}")}
 _UNKNOWN: dict[str, str] = {"en": "unknown", "es": "desconocido"}
 _HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
@@ -127,9 +131,15 @@ def gpu_names(gpus: Any, lang: str = DEFAULT_LANGUAGE) -> str:
     for ref in refs:
         by_host.setdefault(ref.host, []).append(ref.id)
     parts = []
-    for host, ids in by_host.items():
+    hosts = list(by_host.items())
+    summed = gpus.show_host and len(hosts) > _MANY_HOSTS
+    for host, ids in hosts[:_NAMED_HOSTS] if summed else hosts:
         words = _GPU[lang][len(ids) > 1].format(listing(_ranges(ids), lang))
         parts.append(f"{clean(host, MAX_NAME)}: {words}" if gpus.show_host else words)
+    if summed:
+        rest = hosts[_NAMED_HOSTS:]
+        count = number(sum(len(ids) for _, ids in rest), lang)
+        return f"{'; '.join(parts)} {_AND_MORE[lang].format(count, number(len(rest), lang))}"
     return "; ".join(parts)
 
 

@@ -106,6 +106,9 @@ def test_gpus_of_several_hosts() -> None:
     assert gpu_names(GpuNames(refs, 9, True), "en") == "a: GPUs 0 and 1; b: GPU 3"
     others = GpuNames(tuple(GpuRef("a", i) for i in range(6)), 8, True, others=True)
     assert (gpu_names(others, "en"), gpu_names(others, "es")) == ("the other 6 GPUs", "las otras 6 GPU")
+    many = GpuNames(tuple(GpuRef(f"h{index}", id) for index in range(6) for id in (0, 1)), 64, True)
+    assert gpu_names(many, "en") == "h0: GPUs 0 and 1; h1: GPUs 0 and 1; h2: GPUs 0 and 1 and 6 more on 3 hosts"
+    assert gpu_names(many, "es").endswith("h2: GPU 0 y 1 y 6 más en 3 hosts")
     assert gpu_names(GpuNames(refs, 9, True, others=True), "en") == "a: GPUs 0 and 1; b: GPU 3", "few enough to name"
     assert LocaleFormatter("en").format("{g:Gpus}", g=GpuNames(refs, 9, True)) == "a: GPUs 0 and 1; b: GPU 3"
     assert LocaleFormatter("es").format("{g:Gpus}", g=GpuNames(refs, 3, True)) == "Las 3 GPU"
