@@ -9,7 +9,6 @@ are kept (``my_data_loader`` becomes ``n7_data_loader``).
 from __future__ import annotations
 
 import json
-import os
 import re
 from functools import lru_cache
 from pathlib import Path
@@ -81,9 +80,10 @@ class Names:
         self._names: dict[str, str] = {}
         self._hosts: dict[str, str] = {}
         self._first_labels: dict[str, str] = {}
+        self._hosts_by_case: dict[str, str] = {}
         self._pids: dict[int, int] = {}
         self._other: dict[tuple[str, str], str] = {}
-        self._literals: re.Pattern[str] | None = None
+        self._known_hosts: re.Pattern[str] | None = None
         self.unsure: list[str] = []
 
     @property
@@ -94,6 +94,10 @@ class Names:
     def secrets(self) -> set[str]:
         """Every word and host that was replaced; none of them may be found in the pack."""
         return set(self._words) | set(self._hosts) | {value for _, value in self._other}
+
+    def host_names(self) -> list[str]:
+        """Every host's name that was replaced, with and without its domain."""
+        return [*self._hosts, *self._first_labels]
 
     # -- names ----------------------------------------------------------------------------
 
@@ -112,6 +116,8 @@ class Names:
             return self._word(data.decode("latin-1")).encode()
 
     def _replaced(self, text: str) -> str:
+        if self._known_hosts is not None:
+            text = self._known_hosts.sub(lambda match: self._hosts_by_case[match.group().lower()], text)
         if text.isascii() and not _has_letters(text):
             return self._numbers(text)
         plain, public = self._whole(text)
@@ -153,7 +159,7 @@ class Names:
         return inside or is_public_word(match.group())
 
     def _kept_spans(self, text: str) -> list[tuple[int, int]]:
-        return [] if self._literals is not None and self._literals.search(text) else _public_spans(text)
+        return _public_spans(text)
 
     def _pieces(self, word: str) -> str:
         """A word with its telling pieces kept and what is between them replaced."""
@@ -182,9 +188,16 @@ class Names:
     # -- hosts, processes, hardware -----------------------------------------------------
 
     def learn_hosts(self, hosts: list[str]) -> None:
-        """Name hosts in this order, so that lists by host keep theirs."""
+        """Name hosts in this order, so that lists by host keep theirs; from now on they are replaced inside names as well."""
         for host in hosts:
             self.host(host)
+        self._hosts_by_case = {
+            host.lower(): new for host, new in (*self._hosts.items(), *self._first_labels.items()) if len(host) >= 4
+        }
+        found = sorted(self._hosts_by_case, key=len, reverse=True)
+        if found:
+            inside = "|".join(map(re.escape, found))
+            self._known_hosts = re.compile(rf"(?<![A-Za-z0-9])(?:{inside})(?![A-Za-z0-9])", re.IGNORECASE)
 
     def host(self, host: str) -> str:
         """A host's name; with and without its domain it is the same host. ``NAME_PID`` and ``NAME:PORT`` keep their form."""
@@ -249,9 +262,3 @@ def _public_spans(text: str) -> list[tuple[int, int]]:
 
 def _has_letters(text: str) -> bool:
     return any(letter.isalpha() for letter in text)
-
-
-def file_part(names: Names, part: str) -> str:
-    """One part of a path as it may stand in a pack."""
-    root, extension = os.path.splitext(part)
-    return names.name(root).replace("/", "_") + extension

@@ -1,0 +1,228 @@
+"""Packs sessions with their telemetry and diagnosis into one file, for somebody who has neither the machine nor the run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tb_gpu_doctor import __version__
+from tb_gpu_doctor.api import diagnose_session
+from tb_gpu_doctor.packing.archive import safe_path, write_archive
+from tb_gpu_doctor.packing.check import same_findings, told_names
+from tb_gpu_doctor.packing.errors import PackError
+from tb_gpu_doctor.packing.json_rewrite import rewrite_json
+from tb_gpu_doctor.packing.layout import PackedFile, packed_files
+from tb_gpu_doctor.packing.names import Names
+from tb_gpu_doctor.packing.telemetry_rewrite import rewrite_events
+from tb_gpu_doctor.packing.xplane_rewrite import rewrite_xplane
+from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
+from tb_gpu_doctor.texts import languages
+from tb_gpu_doctor.traces.errors import TraceError
+from tb_gpu_doctor.traces.sessions import Session, find_sessions
+
+Progress = Callable[[str, float], None]
+
+FORMAT = 1
+MANIFEST = "gpu_doctor_pack.json"
+DIAGNOSES = "diagnosis"
+SUFFIX = ".gpudoctor.zip"
+# Shares of the work.
+_WRITTEN, _DIAGNOSED, _COMPARED = 0.3, 0.6, 0.9
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What was packed.
+
+    Attributes:
+        path: of the pack.
+        files, sessions: how many.
+        before_bytes: of the files that the pack is made of, as they lie in the logdir.
+        unpacked_bytes: of what the pack unpacks to.
+        pack_bytes: of the pack.
+        replaced: how many different names were replaced.
+        unsure: how many names may mean something else to an analysis now.
+        differences: where the diagnosis differs from the one of the originals.
+        left_out: files that could not be read.
+    """
+
+    path: str
+    files: int
+    sessions: int
+    before_bytes: int
+    unpacked_bytes: int
+    pack_bytes: int
+    replaced: int
+    unsure: int
+    differences: tuple[str, ...]
+    left_out: tuple[TraceError, ...]
+
+
+def pack_sessions(
+    sessions: Sequence[Session],
+    path: str,
+    redact: bool = False,
+    slim: bool = False,
+    progress: Progress | None = None,
+) -> Packed:
+    """Write a pack of some sessions of one logdir.
+
+    Args:
+        sessions: at least one that can be read.
+        path: of the pack.
+        redact: replace names of hosts, users, paths, ops and layers.
+        slim: leave out what the tab does not read.
+        progress: called with a stage and the share of the work that is done.
+
+    Raises:
+        PackError: it cannot be written; or ``told``, when a host's name was found in what should be without.
+        TraceError: nothing could be read.
+    """
+    report = progress or (lambda _stage, _done: None)
+    names = Names() if redact else None
+    with tempfile.TemporaryDirectory(prefix="gpu-doctor-pack-") as folder:
+        files = _safe(packed_files(sessions, names, slim))
+        left_out: list[TraceError] = []
+        written: list[PackedFile] = []
+        for index, file in enumerate(files):
+            report("packing", _WRITTEN * index / max(len(files), 1))
+            try:
+                _write(file, folder, names, slim)
+                written.append(file)
+            except TraceError as error:
+                left_out.append(error)
+        if not written:
+            raise left_out[0] if left_out else TraceError("nothing_found", sessions[0].path, searched=[])
+        after = _diagnose(folder, lambda done: report("diagnosing", _WRITTEN + (_DIAGNOSED - _WRITTEN) * done))
+        differences = []
+        if redact or slim:
+            share = _COMPARED - _DIAGNOSED
+            before = _originals(sessions, lambda done: report("comparing", _DIAGNOSED + share * done))
+            differences = _differences(before, [diagnosis for _, diagnosis in after])
+        targets = [file.target for file in written]
+        targets += _write_diagnoses(folder, after)
+        manifest = {
+            "format": FORMAT,
+            "version": __version__,
+            "redacted": redact,
+            "slim": slim,
+            "sessions": [{"run": session.run, "session": session.session} for session, _ in after],
+        }
+        _write_json(folder, MANIFEST, manifest)
+        targets.append(MANIFEST)
+        if names is not None and (told := told_names(folder, targets, names.host_names())):
+            raise PackError("told", path, file=told[0][0], count=len(told))
+        report("writing", _COMPARED)
+        unpacked = sum(os.path.getsize(os.path.join(folder, *target.split("/"))) for target in targets)
+        size = write_archive(path, folder, targets)
+    report("writing", 1.0)
+    return Packed(
+        path=path,
+        files=len(written),
+        sessions=len(after),
+        before_bytes=sum(os.path.getsize(file.source) for file in written),
+        unpacked_bytes=unpacked,
+        pack_bytes=size,
+        replaced=names.replaced if names is not None else 0,
+        unsure=len(names.unsure) if names is not None else 0,
+        differences=tuple(differences),
+        left_out=tuple(left_out),
+    )
+
+
+def _safe(files: Sequence[PackedFile]) -> list[PackedFile]:
+    for file in files:
+        safe_path(file.target)
+    return list(files)
+
+
+def _write(file: PackedFile, folder: str, names: Names | None, slim: bool) -> None:
+    """Write one file as the pack is to hold it.
+
+    Raises:
+        TraceError: it cannot be read.
+    """
+    target = os.path.join(folder, *file.target.split("/"))
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    try:
+        with open(target, "xb") as out:
+            if file.format == "xplane" and (names is not None or slim):
+                rewrite_xplane(file.source, out, names, slim)
+            elif file.format in ("kineto", "trace_json") and (names is not None or slim):
+                rewrite_json(file.source, out, names, slim)
+            elif names is not None:
+                rewrite_events(file.source, out, names)
+            else:
+                with open(file.source, "rb") as source:
+                    shutil.copyfileobj(source, out)
+    except (TraceError, OSError) as error:
+        if os.path.exists(target):
+            os.unlink(target)
+        if isinstance(error, TraceError):
+            raise
+        raise TraceError("io_error", file.source, reason=error.strerror or str(error)) from None
+
+
+def _diagnose(folder: str, report: Callable[[float], None]) -> list[tuple[Session, DiagnosisReport]]:
+    """The diagnosis of everything that was written, from what was written."""
+    found = []
+    sessions = [session for session in find_sessions(folder).sessions if session.problem is None]
+    shown = [session for session in sessions if not session.is_telemetry] or sessions
+    for index, session in enumerate(shown):
+        try:
+            found.append((session, diagnose_session(session).diagnosis))
+        except TraceError:
+            continue  # its files are packed all the same: whoever opens the pack sees the reason
+        report((index + 1) / len(shown))
+    return found
+
+
+def _originals(sessions: Sequence[Session], report: Callable[[float], None]) -> list[DiagnosisReport]:
+    found = []
+    shown = [session for session in sessions if not session.is_telemetry] or list(sessions)
+    for index, session in enumerate(shown):
+        try:
+            found.append(diagnose_session(session).diagnosis)
+        except TraceError:
+            continue
+        report((index + 1) / len(shown))
+    return found
+
+
+def _differences(before: Sequence[DiagnosisReport], after: Sequence[DiagnosisReport]) -> list[str]:
+    """Where the diagnoses differ at least; they are matched by what they say, since runs have other names."""
+    if len(before) != len(after):
+        return ["sessions"]
+    left = list(after)
+    found: list[str] = []
+    for one in before:
+        results = [same_findings(one, other) for other in left]
+        best = min(range(len(results)), key=lambda index: len(results[index]))
+        found += results[best]
+        del left[best]
+    return found
+
+
+def _write_diagnoses(folder: str, diagnoses: Sequence[tuple[Session, DiagnosisReport]]) -> list[str]:
+    """The diagnoses as JSON, one a session and language."""
+    written = []
+    for session, diagnosis in diagnoses:
+        label = "/".join(part for part in (session.run, session.session) if part)
+        for lang in languages():
+            name = f"{DIAGNOSES}/{label}/{lang}.json"
+            target = os.path.join(folder, *name.split("/"))
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            with open(target, "w", encoding="utf-8") as file:
+                file.write(diagnosis.to_json(lang) + "\n")
+            written.append(name)
+    return written
+
+
+def _write_json(folder: str, name: str, content: object) -> None:
+    with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+        json.dump(content, file, indent=2, sort_keys=True)
+        file.write("\n")
