@@ -75,8 +75,8 @@ def unpack_archive(path: str, folder: str, max_bytes: int = MAX_BYTES) -> list[s
     """Unpack a pack into an empty folder and return the files, with ``/``.
 
     Raises:
-        PackError: ``missing``, ``unreadable``, ``not_a_zip``, ``encrypted``, ``cut_off``, ``unsafe_path``, ``link``, ``twice``,
-            ``bomb``, ``too_large``, ``too_many_files``, ``unknown_method`` or ``cannot_write``.
+        PackError: ``missing``, ``unreadable``, ``not_a_zip``, ``encrypted``, ``cut_off``, ``unsafe_path``, ``link``,
+            ``twice``, ``bomb``, ``too_large``, ``too_many_files``, ``unknown_method`` or ``cannot_unpack``.
     """
     try:
         with zipfile.ZipFile(path) as archive:

@@ -10,11 +10,10 @@ from typing import Any
 
 from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
 
-# Whatever a name may stand in; everything else of a diagnosis must be equal.
+# Names, and sentences with names in them; everything else of a diagnosis must be equal.
 _WORDS = frozenset({
-    "run", "session", "hosts", "host", "title", "explanation", "advice", "warnings", "text", "label", "name", "op", "kernel",
-    "where", "thread", "path", "detail", "notes", "problems", "caption", "reasons", "language", "event", "checks", "summary",
-    "sentence", "message", "link", "short_name", "what", "file", "uuid", "recording", "folder",
+    "run", "session", "host", "hosts", "title", "explanation", "advice", "warnings", "name", "thread", "notes",
+    "language", "what", "recordings",
 })  # fmt: skip
 _PIECE = 1 << 22
 # Shorter names are found everywhere.
@@ -35,6 +34,8 @@ def _compare(before: Any, after: Any, place: str, found: list[str]) -> None:
                 found.append(f"{place}.{key}")
             elif key not in _WORDS:
                 _compare(before[key], after[key], f"{place}.{key}", found)
+            elif isinstance(before[key], list) and len(before[key]) != len(after[key] or ()):
+                found.append(f"{place}.{key}[]")
     elif isinstance(before, list) and isinstance(after, list):
         if len(before) != len(after):
             found.append(f"{place}[]")
@@ -45,7 +46,7 @@ def _compare(before: Any, after: Any, place: str, found: list[str]) -> None:
 
 
 def told_names(folder: str, files: Iterable[str], names: Iterable[str]) -> list[tuple[str, str]]:
-    """(file, name) for the first of ``names`` in each file's bytes or path, packed files unpacked; letters of any case."""
+    """(file, name) for the first of ``names`` in each file's path or bytes, unpacked, whatever the case of letters."""
     wanted = sorted({name for name in names if len(name) >= _SHORTEST}, key=len, reverse=True)
     if not wanted:
         return []

@@ -25,8 +25,8 @@ _NUMBERS = ("pid", "tid", "ts", "dur", "id")
 # Arguments that the readers read, by what the event is.
 _DEVICE_ARGS = frozenset({
     "device", "stream", "correlation", "bytes", "grid", "block", "registers per thread", "shared memory",
-    "est. achieved occupancy %", "blocks per SM", "warps per SM", "graph id", "Collective name", "dtype", "In msg nelems",
-    "Out msg nelems", "Group size", "Process Group Name", "Process Group Ranks",
+    "est. achieved occupancy %", "blocks per SM", "warps per SM", "graph id", "Collective name", "dtype",
+    "In msg nelems", "Out msg nelems", "Group size", "Process Group Name", "Process Group Ranks",
 })  # fmt: skip
 _CALL_ARGS = frozenset({"correlation", "size", "grid", "block", "shared memory"})
 _EXPORT_ARGS = frozenset({name for name, _ in SLOTS} | {"long_name"})
@@ -35,9 +35,10 @@ _LINE_ARGS = frozenset({"name", "labels", "sort_index"})
 _HARMLESS_ARGS = frozenset({
     "context", "cbid", "External id", "external id", "Ev Idx", "Python id", "Python parent id", "Python module id",
     "Sequence number", "Fwd thread id", "Input Dims", "Input dims", "Input type", "Input Strides", "kind", "queued",
-    "memory bandwidth (GB/s)", "Rank", "Device Id", "Device Type", "Bytes", "Total Allocated", "Total Reserved", "Op count",
-    "Record function id", "Profiler Event Index", "graph node id", "num_warps", "num_stages", "context_id", "device_id",
-    "program_id", "occupancy_min_grid_size", "occupancy_suggested_block_size", "scope_range_id", "shape", "shapes",
+    "memory bandwidth (GB/s)", "Rank", "Device Id", "Device Type", "Bytes", "Total Allocated", "Total Reserved",
+    "Op count", "Record function id", "Profiler Event Index", "graph node id", "num_warps", "num_stages",
+    "context_id", "device_id", "program_id", "occupancy_min_grid_size", "occupancy_suggested_block_size",
+    "scope_range_id", "shape", "shapes",
 })  # fmt: skip
 _LINE_EVENTS = frozenset({
     "process_name", "thread_name", "process_labels", "process_sort_index", "thread_sort_index", "Iteration Start",
@@ -45,8 +46,8 @@ _LINE_EVENTS = frozenset({
 })  # fmt: skip
 _READ_LINE_EVENTS = ("process_name", "thread_name")
 _KNOWN_CATEGORIES = frozenset({
-    *DEVICE_CATEGORIES, *HOST_CATEGORIES, RECORDING_CATEGORY, "ac2g", "fwdbwd", "async", "async_cpu_to_gpu", "async_gpu",
-    "gpu_user_annotation", "cpu_instant_event", "overhead", "cuda_profiler_range", "cuda_sync",
+    *DEVICE_CATEGORIES, *HOST_CATEGORIES, RECORDING_CATEGORY, "ac2g", "fwdbwd", "async", "async_cpu_to_gpu",
+    "async_gpu", "gpu_user_annotation", "cpu_instant_event", "overhead", "cuda_profiler_range", "cuda_sync",
 })  # fmt: skip
 _PLAIN_TOP = ("schemaVersion", "baseTimeNanoseconds", "cuda_runtime_version", "cuda_driver_version", "cupti_version",
               "record_shapes", "with_stack", "with_flops", "with_modules", "profile_memory")  # fmt: skip
@@ -62,10 +63,14 @@ class _File(msgspec.Struct):
     displayTimeUnit: msgspec.Raw = msgspec.Raw()
 
 
+class _Process(msgspec.Struct):
+    pid: Any = None
+
+
 _FILE = msgspec.json.Decoder(_File)
 _ANY = msgspec.json.Decoder()
 _TOP = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_PROCESS_OF = msgspec.json.Decoder(msgspec.defstruct("_Pid", [("pid", Any, None)]))
+_PROCESS_OF = msgspec.json.Decoder(_Process)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -223,7 +228,7 @@ class _Writer:
             return None
         if not self.slim:
             args |= _HARMLESS_ARGS | _DEVICE_ARGS
-        new = {}
+        new: dict[str, Any] = {}
         for key in _SLIM_EVENT_KEYS if self.slim else _EVENT_KEYS:
             if key not in event:
                 continue

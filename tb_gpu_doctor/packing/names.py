@@ -1,8 +1,8 @@
 """Replaces names: the same one always by the same other one, within a pack, and no way back.
 
-A name is taken apart into words. Words that everybody knows stay: ops of the frameworks, calls of the drivers, kernels of
-the libraries (``public_names.json``). All others become ``n1``, ``n2``, ... in the order in which they are met, which
-says nothing of them. Where an analysis would no longer understand the name, the pieces that it looks for
+A name is taken apart into words. Words that everybody knows stay: ops of the frameworks, calls of the drivers, kernels
+of the libraries (``public_names.json``). All others become ``n1``, ``n2``, ... in the order in which they are met,
+which says nothing of them. Where an analysis would no longer understand the name, the pieces that it looks for
 are kept (``my_data_loader`` becomes ``n7_data_loader``).
 """
 
@@ -188,7 +188,7 @@ class Names:
     # -- hosts, processes, hardware -----------------------------------------------------
 
     def learn_hosts(self, hosts: list[str]) -> None:
-        """Name hosts in this order, so that lists by host keep theirs; from now on they are replaced inside names as well."""
+        """Name hosts in this order, so that lists by host keep theirs; and replace them inside other names, too."""
         for host in hosts:
             self.host(host)
         self._hosts_by_case = {
@@ -200,7 +200,7 @@ class Names:
             self._known_hosts = re.compile(rf"(?<![A-Za-z0-9])(?:{inside})(?![A-Za-z0-9])", re.IGNORECASE)
 
     def host(self, host: str) -> str:
-        """A host's name; with and without its domain it is the same host. ``NAME_PID`` and ``NAME:PORT`` keep their form."""
+        """A host's name: the same with its domain and without. ``NAME_PID`` and ``NAME:PORT`` keep their form."""
         if not host or _PLAIN_HOST.match(host):
             return host
         if host not in self._hosts:

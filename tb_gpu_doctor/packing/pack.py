@@ -1,4 +1,4 @@
-"""Packs sessions with their telemetry and diagnosis into one file, for somebody who has neither the machine nor the run."""
+"""Packs sessions with their telemetry and diagnosis into one file, for somebody who has no access to the machine."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ class _Plane:
         data = self.data[start:end]
         if not self.slim and _TEXT_TAG not in data and _BYTES_TAG not in data:
             return data
-        out = []
+        out: list[bytes] = []
         metadata = 0
         at = 0
         for number_, wire, low, value in fields(data, 0, end - start):

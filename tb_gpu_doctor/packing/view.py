@@ -1,0 +1,153 @@
+"""Shows a pack, or any folder, in TensorBoard: unpacked into a folder of its own that is gone in the end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import IO, Any
+
+from tb_gpu_doctor.packing.archive import unpack_archive
+from tb_gpu_doctor.packing.errors import PackError
+from tb_gpu_doctor.packing.pack import MANIFEST
+from tb_gpu_doctor.traces.errors import TraceError
+from tb_gpu_doctor.traces.sessions import find_sessions
+
+_ADDRESS = re.compile(r"TensorBoard \S+ at (?P<url>http://\S+)")
+# By which TensorBoard opens with the tab in front.
+_TAB = "#gpu_doctor"
+_TAKEN = ("could not bind", "already in use", "Unable to get first address", "could not be reached")
+_MAX_LINES = 50
+_MAX_MANIFEST_BYTES = 1 << 20
+_PATIENCE_S = 10.0
+
+
+@contextmanager
+def opened(path: str) -> Iterator[str]:
+    """A folder with what a pack holds, deleted at the end; a folder's own path for a folder.
+
+    Raises:
+        PackError: it is no pack, or not to be trusted.
+        TraceError: there is nothing in it to show.
+    """
+    if os.path.isdir(path):
+        _must_hold_something(path, path)
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="gpu-doctor-view-") as folder:
+        unpack_archive(path, folder)
+        _must_hold_something(folder, path)
+        yield folder
+
+
+def manifest(folder: str) -> dict[str, Any]:
+    """What a pack says of itself; empty for any other folder."""
+    try:
+        with open(os.path.join(folder, MANIFEST), encoding="utf-8") as file:
+            content = json.loads(file.read(_MAX_MANIFEST_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _must_hold_something(folder: str, path: str) -> None:
+    scan = find_sessions(folder)
+    if not scan.sessions:
+        if folder != path:
+            raise PackError("nothing_in_it", path)
+        raise scan.problems[0] if scan.problems else TraceError("nothing_found", path, searched=list(scan.searched))
+
+
+def serve(folder: str, host: str, port: int | None, ready: Callable[[str], None]) -> None:
+    """Run TensorBoard on a folder until it ends, or until Ctrl+C or SIGTERM, which end both.
+
+    Args:
+        folder: the logdir.
+        host: which address to listen at.
+        port: None takes the first free one from TensorBoard's usual one on.
+        ready: called once with the address of the tab.
+
+    Raises:
+        PackError: ``no_tensorboard``, ``port_taken`` or ``tensorboard_ended``.
+        KeyboardInterrupt: the user ended it.
+    """
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", folder, "--host", host]
+    if port is not None:
+        command += ["--port", str(port)]
+    with _ended_by_sigterm():
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                encoding="utf-8",
+                errors="replace",
+            )
+        except OSError as error:
+            raise PackError("no_tensorboard", reason=error.strerror or str(error)) from None
+        try:
+            said = _listen(process, ready)
+        finally:
+            _end(process)
+    if any(word in line for line in said for word in _TAKEN):
+        raise PackError("port_taken", host=host, port=port or 6006)
+    last = next((line for line in reversed(said) if line.strip()), "")
+    raise PackError("tensorboard_ended", reason=last.strip())
+
+
+def _listen(process: subprocess.Popen[str], ready: Callable[[str], None]) -> list[str]:
+    """Read what TensorBoard says until it ends, and return the last lines."""
+    said: list[str] = []
+    stream: IO[str] | None = process.stdout
+    assert stream is not None
+    told = False
+    for line in stream:
+        said.append(line)
+        del said[:-_MAX_LINES]
+        found = _ADDRESS.search(line)
+        if found and not told:
+            told = True
+            ready(found["url"].rstrip("/") + "/" + _TAB)
+    process.wait()
+    return said
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Take SIGTERM for Ctrl+C, so that nothing stays behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):
+            signal.signal(signal.SIGTERM, before)
