@@ -89,6 +89,7 @@ setup(
     package_data={
         "tb_gpu_doctor": ["py.typed", "texts/**/*.json"],
         "tb_gpu_doctor.docs": ["findings/*.md", "findings/es/*.md"],
+        "tb_gpu_doctor.packing": ["*.json"],
         "tb_gpu_doctor.plugin": ["static/*"],
         "tb_gpu_doctor.report": ["*.json"],
     },

@@ -9,13 +9,13 @@ import traceback
 from collections.abc import Sequence
 
 from tb_gpu_doctor import __version__
-from tb_gpu_doctor.cli import baseline, batch, cache, check, compare, diagnose, env, history, kernels
+from tb_gpu_doctor.cli import baseline, batch, cache, check, compare, diagnose, env, history, kernels, pack, view
 from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_language, language_of
 from tb_gpu_doctor.texts import text
 from tb_gpu_doctor.texts.numbers import clean
 from tb_gpu_doctor.traces.errors import TraceError
 
-COMMANDS = (diagnose, kernels, compare, check, baseline, history, env, batch, cache)
+COMMANDS = (diagnose, kernels, compare, check, baseline, history, pack, view, env, batch, cache)
 FAILED = 2
 # What shells report for a process that Ctrl-C ended.
 INTERRUPTED = 130
