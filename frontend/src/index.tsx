@@ -3,13 +3,14 @@ import { App } from "./app";
 import { lang } from "./i18n";
 import { dark, watchHost } from "./state/host";
 import { startStore } from "./state/store";
+import comparing from "./styles/comparing.css?inline";
 import styles from "./styles/index.css?inline";
 import measures from "./styles/measures.css?inline";
 
 /** Called by TensorBoard once the module is loaded; the document is ours alone. */
 export function render(): void {
   const sheet = document.createElement("style");
-  sheet.textContent = styles + measures;
+  sheet.textContent = styles + measures + comparing;
   document.head.append(sheet);
   const viewport = document.createElement("meta");
   viewport.name = "viewport";

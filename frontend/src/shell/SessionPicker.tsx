@@ -1,8 +1,8 @@
 import { useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
-import type { SessionInfo } from "../api/types";
+import type { ProfileId, SessionInfo } from "../api/types";
 import { formatDate, fullText, shorten } from "../format";
 import { t } from "../i18n";
-import { sameProfile, selected, selectedInfo, selectProfile, sessions } from "../state/store";
+import { infoOf, sameProfile, selected, selectProfile, sessions } from "../state/store";
 import { Icon } from "../ui/Icon";
 
 const MOST_SHOWN = 200;
@@ -17,11 +17,16 @@ export function filterSessions(all: readonly SessionInfo[], query: string): Sess
   });
 }
 
-/** A combobox over all sessions of the logdir: type to search, arrows and Enter to choose. */
-export function SessionPicker() {
-  const all = sessions.value.data?.sessions ?? [];
-  const current = selected.value;
-  const chosen = selectedInfo.value;
+interface SessionChoiceProps {
+  label: string;
+  all: readonly SessionInfo[];
+  current: ProfileId | null;
+  onChoose: (session: SessionInfo) => void;
+}
+
+/** A combobox over sessions: type to search, arrows and Enter to choose. */
+export function SessionChoice({ label, all, current, onChoose }: SessionChoiceProps) {
+  const chosen = infoOf(all, current);
   const [open, setOpen] = useState(false);
   const [query, setQuery] = useState("");
   const [active, setActive] = useState(0);
@@ -49,7 +54,7 @@ export function SessionPicker() {
   };
   const close = () => setOpen(false);
   const choose = (session: SessionInfo | undefined) => {
-    if (session) selectProfile(session);
+    if (session) onChoose(session);
     close();
   };
   const onKeyDown = (event: KeyboardEvent) => {
@@ -71,7 +76,7 @@ export function SessionPicker() {
 
   return (
     <div class="picker">
-      <label for={`${id}-input`}>{t("session")}</label>
+      <label for={`${id}-input`}>{label}</label>
       <div class="picker-field">
         <input
           id={`${id}-input`}
@@ -99,7 +104,7 @@ export function SessionPicker() {
         />
         <Icon name="chevron" />
       </div>
-      <ul class="options" id={`${id}-list`} role="listbox" aria-label={t("session")} hidden={!open} ref={list}>
+      <ul class="options" id={`${id}-list`} role="listbox" aria-label={label} hidden={!open} ref={list}>
         {open &&
           shown.map((session, i) => (
             // biome-ignore lint/a11y/useKeyWithClickEvents: the keyboard acts through the combobox
@@ -138,5 +143,17 @@ export function SessionPicker() {
         ) : null}
       </ul>
     </div>
+  );
+}
+
+/** The session that the page is about, out of all of the logdir. */
+export function SessionPicker() {
+  return (
+    <SessionChoice
+      label={t("session")}
+      all={sessions.value.data?.sessions ?? []}
+      current={selected.value}
+      onChoose={selectProfile}
+    />
   );
 }

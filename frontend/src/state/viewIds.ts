@@ -9,6 +9,7 @@ export const VIEW_IDS = [
   "input",
   "telemetry",
   "compare",
+  "history",
 ] as const;
 
 export type ViewId = (typeof VIEW_IDS)[number];

@@ -3,6 +3,7 @@ import { common } from "./common";
 import { compare } from "./compare";
 import { gaps } from "./gaps";
 import { gpus } from "./gpus";
+import { history } from "./history";
 import { input } from "./input";
 import { kernels } from "./kernels";
 import { shell } from "./shell";
@@ -27,6 +28,7 @@ export const parts = {
   input,
   telemetry,
   compare,
+  history,
 };
 export const es = {
   ...common,
@@ -42,4 +44,5 @@ export const es = {
   ...input,
   ...telemetry,
   ...compare,
+  ...history,
 };

@@ -1,0 +1,40 @@
+import type { Texts } from "..";
+import type { history as en } from "../en/history";
+
+export const history: Texts<typeof en> = {
+  history_lead: "Cómo fueron las sesiones a lo largo del tiempo, y en cuál aparece por primera vez una regresión.",
+  history_of: "Sesiones",
+  history_of_run: "de esta ejecución ({run})",
+  history_of_all: "de todas las ejecuciones",
+  loading_history: "Analizando las sesiones",
+  history_hint: "Elija una sesión en un gráfico o en la tabla para abrirla o compararla.",
+  history_trend: "Paso medio de cada sesión",
+  history_trend_summary: "{n} sesiones comparables; la primera {first}, la última {last} por paso.",
+  history_trend_hint:
+    "Por orden de tiempo. Los puntos huecos, las cruces y las flechas son sesiones que no se comparan (la tabla dice por qué). Las líneas marcan cambios: ▲ más lento, ▼ más rápido, discontinuas donde solo cambió el tiempo inactivo o la espera; las barras anchas son los niveles entre ellos.",
+  history_none_comparable: "Ninguna sesión tiene pasos que se puedan comparar.",
+  history_lost: "Tiempo perdido en un paso: inactividad por causa, y espera a otras GPU",
+  history_findings: "Hallazgos",
+  history_findings_hint: "◆ crítico, ▲ advertencia, ● información.",
+  history_findings_none: "Ningún hallazgo en estas sesiones.",
+  history_found_in: "{name}: en {n} sesiones.",
+  history_no_steps: "sin pasos completos",
+  history_step: "{step} por paso, media de {n} pasos",
+  history_mean: "paso medio {value}",
+  history_regression: "Regresión",
+  history_improvement: "Mejora",
+  history_choose: "Elegir la sesión",
+  history_chosen: "La sesión elegida",
+  history_is_shown: "Es la sesión que se muestra.",
+  history_open: "Abrirla",
+  history_compare: "Comparar con la sesión mostrada",
+  history_sessions: "Sesiones",
+  history_session: "Sesión",
+  history_time: "Grabada",
+  history_mean_step: "Paso medio",
+  history_steps: "Pasos completos",
+  history_left_out: "No se compara porque",
+  term_history_step: "Media de los pasos completos y de las GPU.",
+  term_history_left_out:
+    "Las sesiones solo se comparan entre sí si se parecen a la más reciente: GPU, lote o rejillas, y al menos cinco pasos completos.",
+};
