@@ -101,7 +101,7 @@ def _label(session: Session, folder: str = "") -> str:
     label = "/".join(part for part in (session.run, session.session) if part)
     if folder and not session.run:
         label = f"{folder}/{label}" if label else folder
-    return label or session.path
+    return label or os.path.basename(os.path.abspath(session.path))
 
 
 def history_of_path(

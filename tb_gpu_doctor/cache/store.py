@@ -14,6 +14,7 @@ import os
 import pickle
 import stat
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -99,7 +100,7 @@ class Store:
         if not self.is_usable:
             return False
         path = self._path(key)
-        part = path.with_name(f"{path.name}.{os.getpid()}.part")
+        part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")
         try:
             body = pickle.dumps(value, protocol=5)
             if len(body) > self._max_bytes // _LARGEST_PART:
@@ -175,7 +176,9 @@ class _Unpickler(pickle.Unpickler):
         if module == "collections" and name in _COLLECTIONS:
             return super().find_class(module, name)
         found = super().find_class(module, name) if root in ("tb_gpu_doctor", "numpy") else None
-        if root == "tb_gpu_doctor" and isinstance(found, type):
+        # What a module has imported is reached through it as well, and must not be.
+        own = getattr(found, "__module__", "").partition(".")[0]
+        if root == "tb_gpu_doctor" and own == root and isinstance(found, type):
             return found
         if root == "numpy" and name in ("ndarray", "dtype", "_reconstruct", "scalar", "_frombuffer"):
             return found

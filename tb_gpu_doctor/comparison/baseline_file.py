@@ -12,6 +12,8 @@ import numpy as np
 
 from tb_gpu_doctor.analysis.step_parts import PART_IDS
 from tb_gpu_doctor.comparison.summary import MAX_KERNELS, MAX_STEPS, FindingSum, KernelSum, RunSummary
+from tb_gpu_doctor.diagnosis.model import SEVERITIES
+from tb_gpu_doctor.diagnosis.rules import KINDS
 from tb_gpu_doctor.traces.columns import PS_PER_MS
 from tb_gpu_doctor.traces.errors import TraceError
 
@@ -94,13 +96,17 @@ def _value(value: Any) -> str:
 
 
 def is_baseline(path: str) -> bool:
-    """Whether a path looks like a baseline file and not like a profile."""
-    if not path.endswith(".json") or not os.path.isfile(path):
-        return False
+    """Whether a path looks like a baseline file and not like a profile, whatever it is called."""
     try:
+        if not os.path.isfile(path):
+            return False
         with open(path, "rb") as file:
-            return KIND.encode() in file.read(200)
-    except OSError:
+            head = file.read(200)
+            if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+                return False
+            # a tool that sorts keys moves the kind down
+            return KIND.encode() in head or (os.path.getsize(path) <= MAX_BYTES and KIND.encode() in head + file.read())
+    except (OSError, ValueError):
         return False
 
 
@@ -140,28 +146,31 @@ def from_dict(data: Mapping[str, Any]) -> RunSummary:
     for part, values in steps["parts_ms"].items():
         column = [_number(value) for value in _bounded(values, MAX_STEPS)]
         parts[:, PART_IDS.index(part)] = np.array(column) * PS_PER_MS
-    if len(wall) and (wall <= 0).any():
+    count = int(_number(steps["count"]))
+    if (len(wall) and (wall <= 0).any()) or count < len(wall) or bool(count) != bool(len(wall)):
         raise ValueError("steps.wall_ms")
     shares = np.zeros(len(PART_IDS))
     for part, value in data["window_shares"].items():
         shares[PART_IDS.index(part)] = _number(value)
+    findings = [_finding(row) for row in _bounded(data["findings"], 1_000)]
     return RunSummary(
         label=str(data["label"]),
         format=str(data["format"]),
-        verdict=str(data["verdict"]),
+        verdict=_one_of(data["verdict"], (*SEVERITIES, "ok", "cannot_tell")),
         models=tuple(None if name is None else str(name) for name in _bounded(data["gpus"], _MAX_GPUS)),
         hosts=int(_number(data["hosts"])),
         batch=None if data["batch"] is None else int(_number(data["batch"])),
-        step_source=str(steps["source"]),
-        step_count=int(_number(steps["count"])),
+        step_source=_one_of(steps["source"], ("marked", "inferred", "none")),
+        step_count=count,
         median_ps=_ps(steps["median_ms"]),
         wall_ps=wall,
         parts_ps=parts,
         window_ps=_ps(data["window_ms"]) or 0.0,
         window_parts=shares,
         kernels=tuple(_kernel(row) for row in _bounded(data["kernels"], MAX_KERNELS)),
-        findings=tuple(_finding(row) for row in _bounded(data["findings"], 1_000)),
-        doubts=tuple(str(kind) for kind in _bounded(data["doubts"], 100)),
+        # A kind that another version knows is none that this one could find again.
+        findings=tuple(finding for finding in findings if finding.kind in KINDS),
+        doubts=tuple(str(kind) for kind in _bounded(data["doubts"], 100) if kind in KINDS),
         occupancy=None if data["occupancy"] is None else _number(data["occupancy"]),
         telemetry={str(name): _number(value) for name, value in data["telemetry"].items()},
     )
@@ -182,11 +191,17 @@ def _finding(row: Mapping[str, Any]) -> FindingSum:
     return FindingSum(
         str(row["kind"]),
         None if row["cause"] is None else str(row["cause"]),
-        str(row["severity"]),
+        _one_of(row["severity"], SEVERITIES),
         None if row["share"] is None else _number(row["share"]),
         _ps(row["saving_ms_per_step"]),
         tuple(str(gpu) for gpu in row["gpus"]),
     )
+
+
+def _one_of(value: Any, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise ValueError(f"unknown: {value!r}"[:80])
+    return str(value)
 
 
 def _dim3(value: Any) -> tuple[int, int, int] | None:

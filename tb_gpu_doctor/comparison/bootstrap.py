@@ -113,10 +113,10 @@ def _widened_tail(draws: int) -> float:
     wanted = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
     if draws < 2:
         return 0.0
-    return NormalDist().cdf(-math.sqrt(draws / (draws - 1)) * _t_quantile(wanted, draws - 1))
+    return NormalDist().cdf(-math.sqrt(draws / (draws - 1)) * t_quantile(wanted, draws - 1))
 
 
-def _t_quantile(z: float, freedom: int) -> float:
+def t_quantile(z: float, freedom: float) -> float:
     """Quantile of Student's t from the normal one: Cornish and Fisher's expansion (Abramowitz and Stegun 26.7.5)."""
     terms = (
         (z**3 + z) / 4,

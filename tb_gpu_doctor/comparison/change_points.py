@@ -2,23 +2,35 @@
 
 A series of runs is cut where the squared deviations from the two levels are least (binary segmentation), in the
 logarithm, so that a change of ten percent weighs the same at any level. A cut counts if the levels differ by
-enough and the interval of their difference, by resampling runs and the steps within them, excludes zero. How
-sure the place is, is the share of resamples in which the same cut is the best one.
+enough and the interval of their difference excludes zero. How sure the place is, is the share of resamples of the
+runs' steps in which the same cut is the best one.
+
+Runs differ by more than their steps tell: another machine, another temperature, other neighbours. That scatter is
+taken from the differences of successive runs by their median, which few jumps do not move, together with what is
+known beforehand (`_SCATTER`), since few runs tell little of it. The interval is Student's, and as wide as the number
+of places among which the cut was chosen demands (Bonferroni).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tb_gpu_doctor.comparison.bootstrap import CONFIDENCE, Interval, resample
+from tb_gpu_doctor.comparison.bootstrap import CONFIDENCE, Interval, resample, t_quantile
 
 Float64 = NDArray[np.float64]
 RESAMPLES = 1_000
-_SEED = 20_260_102
+# By how much runs of the same work differ where nothing is known of them, and how many runs that knowledge is worth.
+_SCATTER = 0.02
+_SCATTER_RUNS = 4
+_LEAST_DRAWN = 1e-3  # of the run's mean
+# The median of absolute values of a normal distribution, in standard deviations.
+_MEDIAN_OF_ABSOLUTE = NormalDist().inv_cdf(0.75)
 
 
 @dataclass(frozen=True)
@@ -56,11 +68,16 @@ def find_changes(series: Sequence[Float64], least_change: float, most: int = 5) 
         ]
     )
     means = np.array([float(np.mean(run)) for run in series])
+    if (means <= 0).any():
+        return ()
+    # A run of a few long waits can be drawn without any of them; its logarithm must stay a number.
+    drawn = np.maximum(drawn, means[:, None] * _LEAST_DRAWN)
+    noise = _noise(np.log(means), np.log(drawn))
     found: list[ChangePoint] = []
     stretches = [(0, len(series))]
     while stretches and len(found) < most:
         low, high = stretches.pop(0)
-        change = _best(means[low:high], drawn[low:high], least_change)
+        change = _best(means[low:high], drawn[low:high], noise, least_change)
         if change is not None:
             at = low + change.index
             found.append(ChangePoint(at, change.change, change.confidence, change.runs_before, change.runs_after))
@@ -68,28 +85,45 @@ def find_changes(series: Sequence[Float64], least_change: float, most: int = 5) 
     return tuple(sorted(found, key=lambda change: change.index))
 
 
-def _best(means: Float64, drawn: Float64, least_change: float) -> ChangePoint | None:
+@dataclass(frozen=True)
+class _Noise:
+    """Variance of a run's mean around its level, relative, and the degrees of freedom it is known with."""
+
+    variance: float
+    freedom: float
+
+
+def _noise(logs: Float64, drawn: Float64) -> _Noise:
+    """How much runs of one level differ, of all runs; ``drawn`` has the shape (runs, resamples), in logarithms."""
+    steps = np.sort(np.abs(np.diff(logs)))[:-1]  # without the largest: that is the change, if there is one
+    freedom, variance = float(_SCATTER_RUNS), _SCATTER**2
+    if len(steps):
+        # a difference of two runs varies twice as much as a run; the median knows half as much as the mean does
+        seen = float(np.median(steps) / _MEDIAN_OF_ABSOLUTE) ** 2 / 2
+        weight = len(steps) / 2
+        variance = (_SCATTER_RUNS * variance + weight * seen) / (_SCATTER_RUNS + weight)
+        freedom += weight
+    # never less than what the steps within the runs alone make
+    return _Noise(max(variance, float(np.median(drawn.var(axis=1)))), freedom)
+
+
+def _best(means: Float64, drawn: Float64, noise: _Noise, least_change: float) -> ChangePoint | None:
     """The best cut of a stretch, None where no cut counts; ``drawn`` has the shape (runs, resamples)."""
-    if len(means) < 2:
+    runs = len(means)
+    if runs < 2:
         return None
-    cut = int(_cuts(np.log(means)[:, None])[0])
-    random = np.random.default_rng((_SEED, len(means), cut))
-    before, after = _levels(drawn[:cut], random), _levels(drawn[cut:], random)
+    logs = np.log(means)
+    cut = int(_cuts(logs[:, None])[0])
     value = float(means[cut:].mean() / means[:cut].mean()) - 1
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(after / before - 1, (tail, 1 - tail))
-    change = Interval(value, min(float(low), value), max(float(high), value))
+    moved = float(logs[cut:].mean() - logs[:cut].mean())
+    tail = (1 - CONFIDENCE) / 2 / (runs - 1)
+    reach = t_quantile(-NormalDist().inv_cdf(tail), noise.freedom)
+    reach *= math.sqrt(noise.variance * (1 / cut + 1 / (runs - cut)))
+    change = Interval(value, min(math.expm1(moved - reach), value), max(math.expm1(moved + reach), value))
     if abs(value) < least_change or not change.excludes_zero:
         return None
     same = float(np.mean(_cuts(np.log(drawn)) == cut))
-    return ChangePoint(cut, change, same, cut, len(means) - cut)
-
-
-def _levels(drawn: Float64, random: np.random.Generator) -> Float64:
-    """Means of a level over resampled runs, each with resampled steps; shape (resamples,)."""
-    runs, resamples = drawn.shape
-    chosen = random.integers(0, runs, size=(runs, resamples))
-    return np.asarray(np.take_along_axis(drawn, chosen, axis=0).mean(axis=0), np.float64)
+    return ChangePoint(cut, change, same, cut, runs - cut)
 
 
 def _cuts(values: Float64) -> NDArray[np.int64]:

@@ -10,6 +10,7 @@ from tb_gpu_doctor.analysis.step_parts import PART_IDS
 from tb_gpu_doctor.analysis.vocabulary import CAUSE_IDS
 from tb_gpu_doctor.comparison.bootstrap import LEAST_STEPS
 from tb_gpu_doctor.comparison.compare import Batches, compare
+from tb_gpu_doctor.comparison.findings import TELEMETRY_KINDS, could_show
 from tb_gpu_doctor.comparison.limits import Limits
 from tb_gpu_doctor.comparison.results import Comparison
 from tb_gpu_doctor.comparison.summary import FindingSum, RunSummary
@@ -57,12 +58,12 @@ def check(
     comparison = None if baseline is None else compare(baseline, run, batches, limits.step_time_increase)
     items = [*_limits(run, limits), *_findings(run, limits, comparison)]
     if comparison is not None:
-        items.insert(0, _step_time(comparison))
+        items.insert(0, _step_time(comparison, limits.step_time_increase))
     return CheckResult(run, tuple(items), comparison)
 
 
-def _step_time(comparison: Comparison) -> CheckItem:
-    """The time against the baseline: only what is surely no slower passes."""
+def _step_time(comparison: Comparison, most: float) -> CheckItem:
+    """The time against the baseline: only what is surely no slower by ``most`` passes."""
     status: Status = "cannot_tell"
     if comparison.outcome in ("faster", "same"):
         status = "pass"
@@ -70,6 +71,10 @@ def _step_time(comparison: Comparison) -> CheckItem:
         status = "regression"
     reason = comparison.obstacles[0] if comparison.outcome == "not_comparable" else comparison.reasons[0]
     change = comparison.change
+    enough = min(len(comparison.before.wall_ps), len(comparison.after.wall_ps)) >= LEAST_STEPS
+    if comparison.outcome == "inconclusive" and enough and change is not None and change.high < most:
+        # Whether it is faster cannot be told, but that it is no slower can.
+        status, reason = "pass", Phrase("compare.reasons.sure", reason.params)
     if change is None or comparison.time_before is None:
         return CheckItem("step_time", status, Phrase("check.step_time.unknown", {"reason": reason}))
     params = {
@@ -130,21 +135,44 @@ def _most(ident: str, value: float | None, most: float, name: Phrase) -> CheckIt
 def _findings(run: RunSummary, limits: Limits, comparison: Comparison | None) -> Iterator[CheckItem]:
     """One item for each finding that fails; one that says so where none does."""
     failed = 0
-    known = {finding.kind for finding in comparison.before.findings} if comparison is not None else None
+    old = None if comparison is None else comparison.before
+    known = frozenset() if old is None else frozenset(finding.kind for finding in old.findings)
     for finding in run.findings:
         if finding.kind in limits.allowed:
             continue
         if finding.severity in limits.severities or finding.kind in limits.kinds:
             key = "check.finding"
-        elif known is not None and finding.kind not in known and finding.severity in limits.new_findings:
+        elif old is not None and finding.kind not in known and finding.severity in limits.new_findings:
+            if not could_show(finding.kind, old, run):
+                failed += 1
+                name = Phrase(f"compare.kinds.{finding.kind}")
+                yield CheckItem(
+                    f"findings.{finding.kind}", "cannot_tell", Phrase("check.baseline_blind", {"name": name})
+                )
+                continue
             key = "check.new_finding"
         else:
             continue
         failed += 1
         yield CheckItem(f"findings.{finding.kind}", "regression", _finding(key, finding), f"findings/{finding.kind}")
+    found = {finding.kind for finding in run.findings}
+    for kind in limits.kinds:
+        if kind in limits.allowed or kind in found:
+            continue
+        name = Phrase(f"compare.kinds.{kind}")
+        if kind in run.doubts:
+            failed += 1
+            yield CheckItem(
+                f"findings.{kind}", "regression", Phrase("check.about_profile", {"name": name}), f"findings/{kind}"
+            )
+        elif kind in TELEMETRY_KINDS and not could_show(kind, run):
+            failed += 1
+            yield CheckItem(f"findings.{kind}", "cannot_tell", Phrase("check.no_telemetry", {"name": name}))
     if failed:
         return
-    if run.verdict == "cannot_tell":
+    if not run.gpu_count and not run.doubts:
+        yield CheckItem("findings", "cannot_tell", Phrase("compare.obstacles.no_gpu_work", {"runs": [run.label]}))
+    elif run.verdict == "cannot_tell":
         doubts = [Phrase(f"compare.kinds.{kind}") for kind in run.doubts]
         key = "check.cannot_tell_because" if doubts else "check.cannot_tell"
         yield CheckItem("findings", "cannot_tell", Phrase(key, {"reason": doubts[0]} if doubts else {}))

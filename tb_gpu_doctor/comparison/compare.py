@@ -16,7 +16,7 @@ from tb_gpu_doctor.comparison.bootstrap import (
     resample,
 )
 from tb_gpu_doctor.comparison.findings import compare_findings
-from tb_gpu_doctor.comparison.kernels import common_share, compare_kernels, grid_growth
+from tb_gpu_doctor.comparison.kernels import call_growth, common_share, compare_kernels, grid_growth
 from tb_gpu_doctor.comparison.results import Comparison, Outcome, PartChange, Unit
 from tb_gpu_doctor.comparison.summary import RunSummary
 from tb_gpu_doctor.diagnosis.model import Phrase
@@ -75,7 +75,7 @@ def compare(
         else (),
         kernel_time_before=sum(row.total_ps for row in before.kernels) * scale_before,
         kernel_time_after=sum(row.total_ps for row in after.kernels) * scale_after,
-        findings=compare_findings(before, after),
+        findings=compare_findings(before, after, scale_before, scale_after),
     )
 
 
@@ -121,7 +121,11 @@ def _obstacles(
             found.append(Phrase(f"compare.obstacles.{kind}", {"run": label}))
     sources = {before.step_source, after.step_source}
     if len(sources) > 1 and "none" not in sources:
-        found.append(Phrase("compare.obstacles.step_sources"))
+        # A period that was found may be a part of a marked step, or several; kernels are launched as often if not.
+        growth = call_growth(before, after)
+        is_same = growth is not None and abs(growth - 1) <= LEAST_CHANGE
+        found.append(Phrase("compare.obstacles.step_sources" if is_same else "compare.obstacles.other_steps"))
+        fatal = fatal or not is_same
     return tuple(found), fatal, "sample" if unit == "sample" else "step"
 
 

@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tb_gpu_doctor.comparison.results import FindingChange, FindingComparison
 from tb_gpu_doctor.comparison.summary import FindingSum, RunSummary
 
 # A cost changed when it moved by this part of itself and by this part of the step: findings are estimates.
 _BY_ITSELF = 0.2
 _BY_STEP = 0.01
+# What telemetry tells (of memory, a profile may tell as well).
+TELEMETRY_KINDS = frozenset(
+    ("thermal_throttle", "power_throttle", "memory_headroom", "memory_pressure", "low_utilization", "gpu_shared",
+     "pcie_degraded")
+)  # fmt: skip
 _RANK = {"info": 0, "warning": 1, "critical": 2}
 _ORDER: tuple[FindingChange, ...] = ("solved", "new", "worse", "better", "cannot_tell", "unchanged")
 
 
-def compare_findings(before: RunSummary, after: RunSummary) -> tuple[FindingComparison, ...]:
+def compare_findings(
+    before: RunSummary, after: RunSummary, scale_before: float = 1.0, scale_after: float = 1.0
+) -> tuple[FindingComparison, ...]:
     """All kinds that either run has.
 
-    What one run alone shows is ``solved`` or ``new`` only where the other one's profile could have shown it; a profile
-    without GPU data shows nothing.
+    What one run alone shows is ``solved`` or ``new`` only where the other one could have shown it, see `could_show`.
+
+    Args:
+        before: one run.
+        after: the other one.
+        scale_before: what its costs are multiplied by, to be per unit.
+        scale_after: the same of the other one.
     """
-    ours, theirs = _by_kind(before), _by_kind(after)
+    ours, theirs = _by_kind(before, scale_before), _by_kind(after, scale_after)
+    step = max((before.mean_ps or 0.0) * scale_before, (after.mean_ps or 0.0) * scale_after)
     found = []
     for kind in [*ours, *(kind for kind in theirs if kind not in ours)]:
         old, new = ours.get(kind), theirs.get(kind)
+        is_shown = could_show(kind, after, before) if new is None else could_show(kind, before, after)
         found.append(
             FindingComparison(
                 kind=kind,
-                change=_change(old, new, before, after),
+                change=_change(old, new, is_shown, step),
                 severity_before=old.severity if old else None,
                 severity_after=new.severity if new else None,
                 cost_before=old.saving_ps_per_step if old else None,
@@ -39,24 +55,36 @@ def compare_findings(before: RunSummary, after: RunSummary) -> tuple[FindingComp
     return tuple(sorted(found, key=lambda entry: _ORDER.index(entry.change)))
 
 
-def _by_kind(summary: RunSummary) -> dict[str, FindingSum]:
+def could_show(kind: str, run: RunSummary, other: RunSummary | None = None) -> bool:
+    """Whether a run would have a finding of a kind if it were so: not without GPU work, or without telemetry.
+
+    Of memory some profiles tell as well: where the ``other`` run, which has the finding, has no telemetry either.
+    """
+    if kind == "low_utilization":  # silent beside a profile, which knows better
+        return run.format == "telemetry"
+    if kind in TELEMETRY_KINDS and (run.telemetry or other is None or other.telemetry):
+        return bool(run.telemetry)
+    return run.gpu_count > 0
+
+
+def _by_kind(summary: RunSummary, scale: float) -> dict[str, FindingSum]:
     """The first, that is the costliest, finding of each kind."""
     found: dict[str, FindingSum] = {}
     for finding in summary.findings:
-        found.setdefault(finding.kind, finding)
+        cost = finding.saving_ps_per_step
+        found.setdefault(finding.kind, finding if cost is None else replace(finding, saving_ps_per_step=cost * scale))
     return found
 
 
-def _change(old: FindingSum | None, new: FindingSum | None, before: RunSummary, after: RunSummary) -> FindingChange:
+def _change(old: FindingSum | None, new: FindingSum | None, is_shown: bool, step: float) -> FindingChange:
+    """``is_shown``: whether the run that lacks it could have shown it; ``step``: the longer one's time per unit."""
     if old is None or new is None:
-        blind = before if old is None else after
-        if blind.verdict == "cannot_tell" and not blind.gpu_count:
+        if not is_shown:
             return "cannot_tell"
         return "new" if old is None else "solved"
     if old.severity != new.severity:
         return "worse" if _RANK.get(new.severity, 0) > _RANK.get(old.severity, 0) else "better"
     if old.saving_ps_per_step is not None and new.saving_ps_per_step is not None:
-        step = max(before.mean_ps or 0.0, after.mean_ps or 0.0)
         return _moved(old.saving_ps_per_step, new.saving_ps_per_step, _BY_STEP * step)
     if old.share is not None and new.share is not None:
         return _moved(old.share, new.share, _BY_STEP)

@@ -57,6 +57,21 @@ def grid_growth(before: RunSummary, after: RunSummary) -> float | None:
     return factor if covered >= total / 2 else None
 
 
+def call_growth(before: RunSummary, after: RunSummary) -> float | None:
+    """By how much more often most kernels are launched, by time; None where no common factor covers half of it."""
+    ours, theirs = _by_key(before), _by_key(after)
+    weight: dict[float, float] = {}
+    for key in ours.keys() & theirs.keys():
+        if key[0] and ours[key].calls > 0:
+            factor = round(theirs[key].calls / ours[key].calls, 1)
+            weight[factor] = weight.get(factor, 0.0) + ours[key].total_ps
+    total = sum(row.total_ps for row in before.kernels)
+    if not weight or total <= 0:
+        return None
+    factor, covered = max(weight.items(), key=lambda item: item[1])
+    return factor if covered >= total / 2 else None
+
+
 def common_share(before: RunSummary, after: RunSummary) -> float | None:
     """Part of the kernel time that is in kernels, by name, that both runs have: the smaller of the two runs' parts.
 

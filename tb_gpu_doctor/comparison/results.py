@@ -81,7 +81,7 @@ class Comparison:
         parts: in the order of `step_parts.PART_IDS`, those that occur.
         kernels: largest change first.
         kernel_time_before, kernel_time_after: sums over all kernels.
-        findings: solved and better first, then new and worse, then the rest.
+        findings: solved ones first, then new and worse ones, then the rest.
     """
 
     before: RunSummary

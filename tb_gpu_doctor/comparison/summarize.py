@@ -41,6 +41,7 @@ def summarize(
     source, wall, parts = _steps(traces, analyses, job)
     window_ps, shares, models = _windows(traces, analyses, job)
     folded_wall, folded_parts = fold_steps(wall, parts)
+    hosts = sorted({ref.host for finding in diagnosis.findings for ref in finding.gpus})
     known = [(row.occupancy, row.total) for row in diagnosis.kernels if row.occupancy is not None and row.total > 0]
     return RunSummary(
         label=label,
@@ -64,7 +65,7 @@ def summarize(
                 finding.severity,
                 finding.share,
                 finding.saving_ps_per_step,
-                tuple(f"{ref.host}/{ref.id}" if ref.host else str(ref.id) for ref in finding.gpus),
+                tuple(f"{hosts.index(ref.host)}/{ref.id}" if len(hosts) > 1 else str(ref.id) for ref in finding.gpus),
             )
             for finding in diagnosis.findings
             if not finding.is_about_profile

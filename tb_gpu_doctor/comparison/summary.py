@@ -37,7 +37,7 @@ class KernelSum:
 
 @dataclass(frozen=True)
 class FindingSum:
-    """One finding without its words."""
+    """One finding without its words; ``gpus`` are numbers, of several hosts with the host's, never its name."""
 
     kind: str
     cause: str | None

@@ -130,18 +130,18 @@ def _findings(comparison: Comparison, lang: str) -> Iterator[Text]:
         line = Text("  ")
         line.append(text(f"compare.changes.{finding.change}", lang), style=_CHANGES[finding.change])
         line.append(f"  {text(f'compare.kinds.{finding.kind}', lang)}", style="bold")
-        line.append(f"  {_cost(finding, True, lang)} → {_cost(finding, False, lang)}")
+        line.append(f"  {_cost(finding, True, comparison.unit, lang)} → {_cost(finding, False, comparison.unit, lang)}")
         yield line
 
 
-def _cost(finding: FindingComparison, is_before: bool, lang: str) -> str:
+def _cost(finding: FindingComparison, is_before: bool, unit: str, lang: str) -> str:
     severity = finding.severity_before if is_before else finding.severity_after
     cost = finding.cost_before if is_before else finding.cost_after
     share = finding.share_before if is_before else finding.share_after
     if severity is None:
         return text("compare.finding.absent", lang)
     if cost is not None:
-        return text("compare.finding.cost", lang, cost=cost)
+        return text("compare.finding.cost_sample" if unit == "sample" else "compare.finding.cost", lang, cost=cost)
     if share is not None:
         return text("compare.finding.share", lang, share=share)
     return text(f"report.severities.{severity}", lang)

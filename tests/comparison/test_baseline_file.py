@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +90,38 @@ def test_no_wrong_value_gets_through_as_a_crash(tmp_path: Path, data: st.DataObj
         baseline_file.read(str(path))
     except TraceError as error:
         assert error.code in ("bad_baseline", "newer_baseline")
+
+
+def test_no_host_and_no_path_is_in_a_baseline(demo_logs: Path) -> None:
+    original = summary_of_path(demo_logs / "pytorch_ddp")
+    content = baseline_file.to_json(original)
+    assert "gpu-node" not in content and str(demo_logs) not in content and original.findings
+    assert all(re.fullmatch(r"\d+/\d+", gpu) for found in original.findings for gpu in found.gpus)
+
+
+def test_any_name_and_any_order_of_keys_will_do(tmp_path: Path) -> None:
+    path = tmp_path / "good run"
+    path.write_text(json.dumps(baseline_file.to_dict(summary()), sort_keys=True, indent=1), encoding="utf-8-sig")
+    assert baseline_file.is_baseline(str(path)) and summary_of_path(path).step_count == 12
+    for content in (b"", b"[]", b'{"traceEvents": []}', b"\x0a\x02gpu-doctor baseline"):
+        path.write_bytes(content)
+        assert not baseline_file.is_baseline(str(path))
+    assert not baseline_file.is_baseline(str(tmp_path)) and not baseline_file.is_baseline("a\0b")
+
+
+def test_kinds_of_another_version_are_left_out_and_other_words_are_refused(tmp_path: Path) -> None:
+    content = baseline_file.to_dict(summary(doubts=("no_steps", "of_the_future")))
+    content["findings"] = [
+        {"kind": kind, "cause": None, "severity": "info", "share": None, "saving_ms_per_step": None, "gpus": []}
+        for kind in ("of_the_future", "input_bound")
+    ]
+    read = baseline_file.from_dict(content)
+    assert [found.kind for found in read.findings] == ["input_bound"] and read.doubts == ("no_steps",)
+    for name, value in (("verdict", "x"), ("steps", {**content["steps"], "source": "x"})):
+        with pytest.raises(ValueError):
+            baseline_file.from_dict({**content, name: value})
+    for count, walls in ((0, [1.0]), (3, []), (1, [1.0, 1.0])):
+        with pytest.raises(ValueError):
+            baseline_file.from_dict(
+                {**content, "steps": {**content["steps"], "count": count, "wall_ms": walls, "parts_ms": {}}}
+            )

@@ -55,3 +55,26 @@ def test_cuts_are_those_of_brute_force(seed: int) -> None:
         return float(sum(((part - part.mean()) ** 2).sum() for part in (values[:cut], values[cut:])))
 
     assert int(_cuts(values[:, None])[0]) == min(range(1, 7), key=deviations)
+
+
+@pytest.mark.parametrize("count", [4, 10, 25])
+def test_runs_that_differ_by_chance_are_seldom_a_change(count: int) -> None:
+    # a run is another day: three percent between runs, though the steps within one hardly vary
+    alarms = sum(bool(find_changes(runs([100.0] * count, seed, between=0.03), 0.05)) for seed in range(60))
+    assert alarms <= 9
+
+
+def test_a_clear_change_is_found_in_spite_of_that() -> None:
+    found = [find_changes(runs([100.0] * 6 + [120.0] * 4, seed, between=0.03), 0.05) for seed in range(30)]
+    assert sum(any(change.index == 6 for change in changes) for changes in found) >= 25
+
+
+def test_two_runs_a_little_apart_are_no_change() -> None:
+    assert find_changes([np.full(20, 100.0), np.full(20, 106.0)], 0.05) == ()
+
+
+@pytest.mark.filterwarnings("error")
+def test_parts_that_most_steps_lack_make_no_trouble() -> None:
+    rare = np.array([0.0] * 9 + [1.0])
+    assert find_changes([rare] * 6, 0.05) == ()
+    assert find_changes([np.zeros(9), rare, rare], 0.05) == ()

@@ -84,3 +84,37 @@ def test_findings_may_be_forbidden_allowed_or_new() -> None:
     assert check(run, Limits(new_findings=()), summary()).status == "pass"
     assert check(run, Limits(), run).status == "pass"
     assert MS == 10**9
+
+
+def test_surely_no_slower_passes_though_it_may_be_faster() -> None:
+    # the interval reaches from some percent faster to hardly slower: no regression, whatever it is
+    after = summary(noisy(95, noise=0.06, seed=3))
+    result = check(after, Limits(), summary(noisy(100, noise=0.06)))
+    assert result.comparison is not None and result.comparison.outcome == "inconclusive"
+    assert result.comparison.change is not None and result.comparison.change.high < 0.05
+    assert statuses(result)["step_time"] == "pass"
+    assert check(summary([50.0] * 3), Limits(), summary(noisy(100))).status == "cannot_tell", "three steps tell nothing"
+
+
+def test_a_recording_without_gpu_work_never_passes() -> None:
+    recording = summary([], models=(), format="telemetry", verdict="warning", findings=(finding("low_utilization"),))
+    assert statuses(check(recording, Limits())) == {"findings": "cannot_tell"}
+
+
+def test_kinds_about_the_profile_and_of_telemetry_are_not_passed_over() -> None:
+    serial = summary(doubts=("serialized_kernels",))
+    assert check(serial, Limits()).status == "pass"
+    forbidden = check(serial, Limits(kinds=("serialized_kernels",)))
+    assert statuses(forbidden) == {"findings.serialized_kernels": "regression"}
+    assert check(serial, Limits(kinds=("serialized_kernels",), allowed=("serialized_kernels",))).status == "pass"
+    limits = Limits(kinds=("thermal_throttle",))
+    assert statuses(check(summary(), limits)) == {"findings.thermal_throttle": "cannot_tell"}
+    assert check(summary(telemetry={"power_watts": 300.0}), limits).status == "pass"
+
+
+def test_what_the_baseline_could_not_show_is_not_called_new() -> None:
+    hot = summary(findings=(finding("thermal_throttle"),), telemetry={"power_watts": 300.0})
+    result = check(hot, Limits(), summary())
+    assert statuses(result) == {"step_time": "pass", "findings.thermal_throttle": "cannot_tell"}
+    watched = check(hot, Limits(), summary(telemetry={"power_watts": 300.0}))
+    assert statuses(watched)["findings.thermal_throttle"] == "regression"

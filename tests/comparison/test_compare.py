@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -151,3 +152,44 @@ def test_long_runs_are_folded_without_moving_the_mean() -> None:
     assert len(few) == 10 and few[0].name == "k999" and few[-1].name == ""
     assert sum(row.total_ps for row in few) == sum(row.total_ps for row in rows)
     assert dataclasses.replace(few[0]) == few[0]
+
+
+def test_costs_are_per_sample_where_times_are() -> None:
+    # twice the batch: the same cost per sample is twice that of a step
+    before = summary(noisy(100), batch=64, findings=(FindingSum("input_bound", None, "warning", None, 20.0 * MS),))
+    after = summary(
+        noisy(200, seed=1), batch=128, findings=(FindingSum("input_bound", None, "warning", None, 40.0 * MS),)
+    )
+    comparison = compare(before, after)
+    (found,) = comparison.findings
+    assert comparison.unit == "sample" and found.change == "unchanged"
+    assert found.cost_before == found.cost_after == pytest.approx(20.0 * MS / 64)
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after", "change"),
+    [
+        ("thermal_throttle", {"telemetry": {"power_watts": 1.0}}, {}, "cannot_tell"),
+        ("thermal_throttle", {"telemetry": {"power_watts": 1.0}}, {"telemetry": {"power_watts": 1.0}}, "solved"),
+        ("memory_pressure", {}, {}, "solved"),  # told by the profile
+        ("low_utilization", {"models": (), "format": "telemetry"}, {}, "cannot_tell"),
+        ("input_bound", {}, {"models": (), "format": "telemetry", "verdict": "warning"}, "cannot_tell"),
+        ("input_bound", {}, {}, "solved"),
+    ],
+)  # fmt: skip
+def test_what_the_other_run_could_not_show_is_not_solved(
+    kind: str, before: dict[str, Any], after: dict[str, Any], change: str
+) -> None:
+    found = compare(summary(findings=(finding(kind),), **before), summary(**after)).findings
+    assert [entry.change for entry in found] == [change]
+    turned = compare(summary(**after), summary(findings=(finding(kind),), **before)).findings
+    assert [entry.change for entry in turned] == ["new" if change == "solved" else change]
+
+
+def test_inferred_steps_are_compared_with_marked_ones_only_if_they_hold_as_many_kernels() -> None:
+    marked, inferred = summary(noisy(100)), summary(noisy(98, seed=1), step_source="inferred")
+    alike = compare(marked, inferred)
+    assert alike.outcome == "same" and "step_sources" in obstacles(alike)
+    halves = tuple(dataclasses.replace(row, calls=row.calls / 2, total_ps=row.total_ps / 2) for row in marked.kernels)
+    other = compare(marked, summary(noisy(50, seed=1), step_source="inferred", kernels=halves))
+    assert other.outcome == "not_comparable" and "other_steps" in obstacles(other)
