@@ -1,73 +1,97 @@
-import { useEffect, useRef } from "preact/hooks";
-import { dark } from "../state/host";
-import { shownProfile } from "../state/resource";
-import { fileName, saveBlob } from "../ui/export";
-import { Icon } from "../ui/Icon";
+import { useRef, useState } from "preact/hooks";
+import { lang } from "../i18n";
 import { useSize } from "../ui/useSize";
-import { drawSeries, type SeriesChart, type SeriesOptions } from "./series";
-import { themeOf } from "./theme";
+import { FONT } from "./canvas";
+import { type Mark, Plot } from "./Plot";
+import {
+  drawSeries,
+  legendRows,
+  SERIES_LEFT,
+  type SeriesOptions,
+  seriesExtent,
+  seriesHeight,
+  valueAtPixel,
+} from "./series";
 
-interface SeriesPlotProps extends Omit<SeriesOptions, "width" | "dark"> {
+interface SeriesPlotProps extends SeriesOptions {
   /** Names the PNG file. */
   name: string;
   title: string;
   /** What the lines say: screen readers hear it instead of the picture. */
   summary: string;
+  /** Of the plot without its legend. */
+  height: number;
   /** Draw anew when one of these changes (beside the size and the theme). */
   depends: readonly unknown[];
+  /** The user chose a stretch by dragging (null: all again, by a double click). */
+  onZoom?: (range: { start: number; end: number } | null) => void;
 }
 
-const PNG_HEAD = 34;
+/** Shorter drags are clicks. */
+const SHORTEST_DRAG = 6;
 
-/** Lines over time with a heading, a legend, a summary and a PNG. */
-export function SeriesPlot({ name, title, summary, depends, ...options }: SeriesPlotProps) {
+let measuring: CanvasRenderingContext2D | null | undefined;
+
+function measure(text: string): number {
+  measuring ??= document.createElement("canvas").getContext("2d");
+  if (!measuring) return text.length * 7;
+  measuring.font = FONT;
+  return measuring.measureText(text).width;
+}
+
+/** Lines over time with a heading, a legend, a summary and a PNG; dragging chooses a stretch. */
+export function SeriesPlot({ name, title, summary, height, depends, onZoom, ...options }: SeriesPlotProps) {
   const box = useRef<HTMLDivElement>(null);
-  const chart = useRef<SeriesChart | null>(null);
   const { width } = useSize(box);
-  const isDark = dark.value;
-  useEffect(() => {
-    const element = box.current;
-    if (!element || width < 50) return;
-    chart.current = drawSeries(element, { ...options, width, dark: isDark });
-    return () => {
-      chart.current?.destroy();
-      chart.current = null;
-    };
-  }, [width, isDark, ...depends]);
-  const save = () => {
-    const drawn = chart.current?.canvas;
-    if (!drawn) return;
-    const theme = themeOf(isDark);
-    const scale = drawn.width / Math.max(1, drawn.clientWidth);
-    const picture = document.createElement("canvas");
-    picture.width = drawn.width;
-    picture.height = drawn.height + PNG_HEAD * scale;
-    const context = picture.getContext("2d");
-    if (!context) return;
-    context.fillStyle = theme.surface;
-    context.fillRect(0, 0, picture.width, picture.height);
-    context.fillStyle = theme.text;
-    context.font = `600 ${14 * scale}px system-ui, sans-serif`;
-    context.fillText(title, 8 * scale, 22 * scale, picture.width);
-    context.drawImage(drawn, 0, PNG_HEAD * scale);
-    const profile = shownProfile.peek();
-    const file = fileName([profile?.run, profile?.session, name], "png");
-    picture.toBlob((blob) => blob && saveBlob(blob, file), "image/png");
+  const [drag, setDrag] = useState<{ from: number; to: number; area: DOMRect } | null>(null);
+  const rows = options.lines.length > 1 && width ? legendRows(options.lines, width - SERIES_LEFT, measure).length : 0;
+  const areaOf = (): DOMRect | undefined => box.current?.querySelector(".plot-box")?.getBoundingClientRect();
+  const begin = (event: PointerEvent) => {
+    const area = areaOf();
+    if (!onZoom || event.button !== 0 || event.pointerType === "touch" || !area) return;
+    if (event.clientY < area.top || event.clientY > area.bottom || event.clientX < area.left + SERIES_LEFT) return;
+    setDrag({ from: event.clientX, to: event.clientX, area });
+  };
+  const end = () => {
+    if (!drag) return;
+    setDrag(null);
+    if (Math.abs(drag.to - drag.from) < SHORTEST_DRAG) return;
+    const extent = seriesExtent(options);
+    const [start, stop] = [drag.from, drag.to]
+      .map((x) => valueAtPixel(x - drag.area.left, drag.area.width, extent))
+      .sort((a, b) => a - b);
+    if (stop > start) onZoom?.({ start, end: stop });
   };
   return (
-    <figure class="plot">
-      <figcaption class="plot-head">
-        <h3>{title}</h3>
-        <span class="plot-tools">
-          <button type="button" class="quiet save" onClick={save}>
-            <Icon name="save" />
-            PNG
-            <span class="hidden"> {title}</span>
-          </button>
-        </span>
-      </figcaption>
-      <p class="hidden">{summary}</p>
-      <div class="series" ref={box} aria-hidden="true" />
-    </figure>
+    // biome-ignore lint/a11y/noStaticElementInteractions: dragging is an extra; buttons and links zoom too
+    <div
+      class="series"
+      ref={box}
+      onPointerDown={begin}
+      onPointerMove={(event) => drag && setDrag({ ...drag, to: event.clientX })}
+      onPointerUp={end}
+      onPointerLeave={() => setDrag(null)}
+      onDblClick={() => onZoom?.(null)}
+    >
+      <Plot<Mark>
+        name={name}
+        title={title}
+        summary={summary}
+        height={seriesHeight(height, rows)}
+        depends={[...depends, rows, lang.value]}
+        draw={(scene) => drawSeries(scene, options)}
+      />
+      {drag && Math.abs(drag.to - drag.from) >= SHORTEST_DRAG ? (
+        <div
+          class="drag-range"
+          style={{
+            left: `${Math.min(drag.from, drag.to)}px`,
+            width: `${Math.abs(drag.to - drag.from)}px`,
+            top: `${drag.area.top}px`,
+            height: `${drag.area.height}px`,
+          }}
+        />
+      ) : null}
+    </div>
   );
 }

@@ -1,7 +1,7 @@
 import type { Paint } from "./palette";
 
 /**
- * Colours of kernel families and of the use of tensor cores. Heavy mathematics is solid, what mostly
+ * Colours of kernel families, of the use of tensor cores and of what happened beside training. Heavy mathematics is solid, what mostly
  * moves memory is hatched "/", what neither is "\" or dotted; dots of a chart have a shape for each texture.
  */
 
@@ -19,8 +19,20 @@ export const FAMILIES = [
 
 export const TENSOR_CLASSES = ["used", "unused", "not_eligible", "unknown"] as const;
 
+export const EVENTS = [
+  "thermal",
+  "power",
+  "other",
+  "profile",
+  "checkpoint",
+  "validation",
+  "garbage_collection",
+] as const;
+
 export const familyCategory = (family: string): string => `family_${family}`;
 export const tensorCategory = (name: string): string => `tensor_${name}`;
+
+export const eventCategory = (kind: string): string => `event_${kind}`;
 
 export const MEASURES_LIGHT: Record<string, Paint> = {
   family_matmul: { color: "#0072b2", texture: "solid" },
@@ -36,6 +48,13 @@ export const MEASURES_LIGHT: Record<string, Paint> = {
   tensor_unused: { color: "#d55e00", texture: "forward" },
   tensor_not_eligible: { color: "#55606e", texture: "backward" },
   tensor_unknown: { color: "#8a8f98", texture: "dots" },
+  event_thermal: { color: "#b3261e", texture: "forward" },
+  event_power: { color: "#b86e00", texture: "backward" },
+  event_other: { color: "#8a8f98", texture: "dots" },
+  event_profile: { color: "#0b5cad", texture: "solid" },
+  event_checkpoint: { color: "#7a4a21", texture: "solid" },
+  event_validation: { color: "#009e73", texture: "solid" },
+  event_garbage_collection: { color: "#55606e", texture: "solid" },
 };
 
 export const MEASURES_DARK: Record<string, Paint> = {
@@ -52,4 +71,11 @@ export const MEASURES_DARK: Record<string, Paint> = {
   tensor_unused: { color: "#ff8a3d", texture: "forward" },
   tensor_not_eligible: { color: "#aab4c2", texture: "backward" },
   tensor_unknown: { color: "#9aa0aa", texture: "dots" },
+  event_thermal: { color: "#ff8a80", texture: "forward" },
+  event_power: { color: "#f0b23a", texture: "backward" },
+  event_other: { color: "#9aa0aa", texture: "dots" },
+  event_profile: { color: "#82b9f5", texture: "solid" },
+  event_checkpoint: { color: "#c79a6b", texture: "solid" },
+  event_validation: { color: "#2cbd92", texture: "solid" },
+  event_garbage_collection: { color: "#aab4c2", texture: "solid" },
 };
