@@ -24,7 +24,7 @@ from tb_gpu_doctor.diagnosis.model import Phrase
 # The field's figure: smaller changes are not worth a word, and thermal drift alone makes one or two percent.
 LEAST_CHANGE = 0.05
 # With less of the kernel time in common the runs may be of different models; mixed precision or XLA change as much.
-_FEW_COMMON = 0.3
+FEW_COMMON = 0.3
 # Findings about the profile that make its times unlike those without the profiler.
 _DISTORTING = ("serialized_kernels", "dropped_events", "profiler_overhead")
 
@@ -112,7 +112,7 @@ def _obstacles(
         elif (batch_before is None) != (batch_after is None) or growth is None:
             found.append(Phrase("compare.obstacles.batch_unknown"))
     common = common_share(before, after)
-    if common is not None and common < _FEW_COMMON:
+    if common is not None and common < FEW_COMMON:
         found.append(Phrase("compare.obstacles.few_common", {"share": common}))
     for kind in _DISTORTING:
         marked = [kind in run.doubts for run in (before, after)]

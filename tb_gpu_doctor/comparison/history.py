@@ -11,8 +11,8 @@ from tb_gpu_doctor.analysis.step_parts import PART_IDS
 from tb_gpu_doctor.analysis.vocabulary import CAUSE_IDS
 from tb_gpu_doctor.comparison.bootstrap import LEAST_STEPS
 from tb_gpu_doctor.comparison.change_points import ChangePoint, Float64, find_changes
-from tb_gpu_doctor.comparison.compare import LEAST_CHANGE
-from tb_gpu_doctor.comparison.kernels import grid_growth
+from tb_gpu_doctor.comparison.compare import FEW_COMMON, LEAST_CHANGE
+from tb_gpu_doctor.comparison.kernels import common_share, grid_growth
 from tb_gpu_doctor.comparison.summary import RunSummary
 from tb_gpu_doctor.diagnosis.model import Phrase
 
@@ -83,8 +83,7 @@ def build_history(entries: Sequence[HistoryEntry]) -> History:
     with_steps = [index for index in usable if _steps(ordered[index]) >= LEAST_STEPS]
     compared: list[int] = []
     if with_steps:
-        newest = ordered[with_steps[-1]].summary
-        assert newest is not None
+        newest = ordered[with_steps[-1]]
         for index in usable:
             entry = ordered[index]
             problem = _unlike(entry, newest)
@@ -128,16 +127,19 @@ def _steps(entry: HistoryEntry) -> int:
     return 0 if entry.summary is None else len(entry.summary.wall_ps)
 
 
-def _unlike(entry: HistoryEntry, newest: RunSummary) -> Phrase | None:
-    """Why a session's times say nothing beside the newest one's."""
-    summary = entry.summary
-    assert summary is not None
+def _unlike(entry: HistoryEntry, last: HistoryEntry) -> Phrase | None:
+    """Why a session's times say nothing beside those of the ``last`` one."""
+    summary, newest = entry.summary, last.summary
+    assert summary is not None and newest is not None
     if _steps(entry) < LEAST_STEPS:
         return Phrase("history.problems.few_steps")
     if set(summary.models) != set(newest.models):
         return Phrase("history.problems.models", {"models": sorted({name or "?" for name in summary.models})})
     if summary.gpu_count != newest.gpu_count:
         return Phrase("history.problems.gpu_count", {"count": summary.gpu_count})
+    common = common_share(summary, newest)
+    if entry.run != last.run and common is not None and common < FEW_COMMON:
+        return Phrase("history.problems.kernels", {"share": common})
     if summary.batch is not None and newest.batch is not None:
         if summary.batch != newest.batch:
             return Phrase("history.problems.batch", {"batch": summary.batch})

@@ -135,8 +135,9 @@ class RecordingWriter:
         while True:
             self._wake.wait(wait_s)
             wait_s = self._flush_s
-            stopping = self._stopping
+            # In this order: a stop that comes between them wakes the next round, and is not slept over.
             self._wake.clear()
+            stopping = self._stopping
             try:
                 self._write(stopping)
             except Exception as error:  # nothing of the recording may reach training

@@ -34,7 +34,7 @@ def history_headline(history: History, lang: str) -> str:
     """The one sentence: where the first regression is, or that there is none."""
     first = history.first_regression
     if first is not None:
-        return text(
+        sentence = text(
             "history.first",
             lang,
             session=entry_name(history.entries[first.entry]),
@@ -43,6 +43,7 @@ def history_headline(history: History, lang: str) -> str:
             high=first.point.change.high,
             confidence=first.point.confidence,
         )
+        return _with_doubt(sentence, first, lang)
     compared = sum(entry.problem is None and entry.summary is not None for entry in history.entries)
     if compared < 2:
         return text("history.too_few", lang)
@@ -60,9 +61,14 @@ def change_sentence(change: Change, history: History, lang: str) -> str:
         after=change.after,
         confidence=change.point.confidence,
     )
-    if min(change.point.runs_before, change.point.runs_after) == 1:
-        sentence += ". " + text("history.one_run", lang)
-    return sentence
+    return _with_doubt(sentence, change, lang)
+
+
+def _with_doubt(sentence: str, change: Change, lang: str) -> str:
+    """The sentence, and that one session alone stands for a level, if so."""
+    if min(change.point.runs_before, change.point.runs_after) > 1:
+        return sentence
+    return sentence.rstrip(".") + ". " + text("history.one_run", lang)
 
 
 def entry_name(entry: HistoryEntry) -> str:

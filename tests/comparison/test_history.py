@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -65,3 +66,20 @@ def test_the_demos_have_a_history(demo_logs: Path, capsys: pytest.CaptureFixture
     assert "Sesiones" in capsys.readouterr().out
     assert main(["history", str(demo_logs / "none"), "--lang", "en"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_runs_of_another_model_are_left_out_and_the_same_run_is_not() -> None:
+    other = tuple(dataclasses.replace(row, name=row.name + "_other") for row in summary().kernels)
+    old = summary(noisy(150), kernels=other)
+    new = [HistoryEntry("run", f"s{index}", float(index), summary(noisy(100, seed=index))) for index in (1, 2)]
+    history = build_history([HistoryEntry("elsewhere", "s0", 0.0, old), *new])
+    problem = history.entries[0].problem
+    assert problem is not None and problem.key == "history.problems.kernels" and history.changes == ()
+    assert build_history([entry(0, old), *new]).entries[0].problem is None
+
+
+def test_a_regression_that_rests_on_one_session_says_so() -> None:
+    entries = [entry(index, summary(noisy(100 if index < 4 else 130, seed=index))) for index in range(6)]
+    assert "one session" not in history_headline(build_history(entries), "en")
+    headline = history_headline(build_history(entries[:5]), "en")
+    assert "run/s4" in headline and "one session" in headline and ".." not in headline
