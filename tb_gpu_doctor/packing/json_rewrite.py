@@ -241,6 +241,8 @@ class _Writer:
                 key == "name" and phase in ("M", "i") and value in _LINE_EVENTS
             ):
                 new[key] = value
+            elif key == "name" and isinstance(value, str) and self.names is not None:
+                new[key] = self.names.name(value, is_export or low in DEVICE_CATEGORIES)
             elif key in ("pid", "tid"):
                 new[key] = self._line(value)
             elif key in ("ph", "bp", "s") and isinstance(value, str) and len(value) < 3:
@@ -256,7 +258,7 @@ class _Writer:
         for key in args:
             if key in allowed:
                 value = args[key]
-                found[key] = self._line_name(value) if names_line else self._value(value)
+                found[key] = self._line_name(value) if names_line else self._value(value, key == "long_name")
         return found
 
     def _line(self, value: Any) -> Any:
@@ -275,12 +277,12 @@ class _Writer:
             return self.names.name(" ".join(str(self._line(w)) if w.isascii() and w.isdigit() else w for w in words))
         return self._line(value) if isinstance(value, int) else self._value(value)
 
-    def _value(self, value: Any) -> Any:
+    def _value(self, value: Any, kernel: bool = False) -> Any:
         """A value with the names in it replaced; what holds other values is kept as far as it is plain."""
         if self.names is None or value is None or isinstance(value, bool | int | float):
             return value
         if isinstance(value, str):
-            return self.names.name(value)
+            return self.names.name(value, kernel)
         if isinstance(value, list):
             return [self._value(part) for part in value]
         return None

@@ -42,8 +42,6 @@ _JOINED = (
     "allreduce", "all_reduce", "allgather", "all_gather", "reducescatter", "reduce_scatter", "alltoall", "all_to_all",
     "sendrecv", "send_recv",
 )  # fmt: skip
-# Ops, frames and paths are no kernels, whatever words are in them.
-_NO_KERNEL = re.compile(r"[/$\\]|\.py\b|(?<!:):(?!:)")
 # What is no literal in the text of an expression: escapes, classes of characters, flags.
 _SYNTAX = re.compile(r"\\[AbBdDsSwWZnt]|\[[^\]]*\]|\(\?[a-zA-Z<]*[:=!>)]?")
 
@@ -81,15 +79,15 @@ def _inside(value: Any, depth: int) -> Iterator[re.Pattern[str]]:
 
 
 @lru_cache(maxsize=1 << 16)
-def meaning(name: str) -> tuple[object, ...]:
-    """Answers to all questions about a name of whatever kind: of a host event, a kernel, an op, a message."""
+def meaning(name: str, kernel: bool = False) -> tuple[object, ...]:
+    """Answers to all questions about a name of a host event, an op or a message; of a ``kernel``, to its own too."""
     short = name[:4096]
     kind = short.rpartition(":")[2].strip()
     return (
         kind_of(name),
         is_blocking_input(name),
         kernel_family("", name),
-        () if _NO_KERNEL.search(short) else _of_kernel(name),
+        _of_kernel(name) if kernel else (),
         collective_kinds.kind_of(name),
         [input_names.PRODUCE.match(short), input_names.GET_NEXT.match(short)].count(None),
         input_names.PYTHON_FUNCTION.search(short) is not None,

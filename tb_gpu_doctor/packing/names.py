@@ -77,7 +77,7 @@ class Names:
 
     def __init__(self) -> None:
         self._words: dict[str, str] = {}
-        self._names: dict[str, str] = {}
+        self._names: dict[tuple[str, bool], str] = {}
         self._hosts: dict[str, str] = {}
         self._first_labels: dict[str, str] = {}
         self._hosts_by_case: dict[str, str] = {}
@@ -101,21 +101,21 @@ class Names:
 
     # -- names ----------------------------------------------------------------------------
 
-    def name(self, text: str) -> str:
-        """The replacement of a name, a path, an op, a kernel, a message: of whatever is made of words."""
-        found = self._names.get(text)
+    def name(self, text: str, kernel: bool = False) -> str:
+        """The replacement of a name, a path, an op, a ``kernel``, a message: of whatever is made of words."""
+        found = self._names.get((text, kernel))
         if found is None:
-            found = self._names[text] = self._replaced(text[:_MAX_NAME])
+            found = self._names[text, kernel] = self._replaced(text[:_MAX_NAME], kernel)
         return found
 
-    def raw(self, data: bytes) -> bytes:
+    def raw(self, data: bytes, kernel: bool = False) -> bytes:
         """As `name`; bytes that are no text are one word."""
         try:
-            return self.name(data.decode()).encode()
+            return self.name(data.decode(), kernel).encode()
         except UnicodeDecodeError:
             return self._word(data.decode("latin-1")).encode()
 
-    def _replaced(self, text: str) -> str:
+    def _replaced(self, text: str, kernel: bool) -> str:
         if self._known_hosts is not None:
             text = self._known_hosts.sub(lambda match: self._hosts_by_case[match.group().lower()], text)
         if text.isascii() and not _has_letters(text):
@@ -123,16 +123,16 @@ class Names:
         plain, public = self._whole(text)
         if public:
             return plain
-        known = meaning(text)
-        if meaning(plain) == known:
+        known = meaning(text, kernel)
+        if meaning(plain, kernel) == known:
             return plain
         words = [m.span() for m in _WORD.finditer(text) if not self._is_kept(text, m)]
         for chosen in ({span} for span in words):
             attempt = self._with_words(text, chosen)
-            if meaning(attempt) == known:
+            if meaning(attempt, kernel) == known:
                 return attempt
         attempt = self._with_words(text, set(words))
-        if meaning(attempt) != known:
+        if meaning(attempt, kernel) != known:
             self.unsure.append(text)
         return attempt
 

@@ -117,6 +117,7 @@ class _Plane:
         self._shared: dict[bytes, int] = {}
         self._next_id = max(self.stat_names, default=0) + 1
         self._used_events: set[int] = set()
+        self._kernels: set[int] = set()
         self._used_stats: set[int] = set()
         self._known = {key for key, entry in self.stat_names.items() if entry.name in _SLOTS}
         self._memory = {key for key, entry in self.stat_names.items() if entry.name in _MEMORY_STATS}
@@ -157,19 +158,19 @@ class _Plane:
         for key, entry in self.events.items():
             if self.slim and key not in self._used_events:
                 continue
-            value = number(1, key) + text(2, self._renamed(entry.name))
+            value = number(1, key) + text(2, self._renamed(entry.name, key in self._kernels))
             if not self.slim:
                 if self.names is None:
                     value += text(3, entry.blob)
-                value += text(4, self._renamed(entry.display))
+                value += text(4, self._renamed(entry.display, key in self._kernels))
                 value += b"".join(
                     chunk(5, stat) for raw in entry.stats if (stat := self._stat_of(raw, own=False)) is not None
                 )
                 value += b"".join(varint(6 << 3) + varint(child) for child in entry.children)
             yield chunk(4, number(1, key) + chunk(2, value))
 
-    def _renamed(self, name: bytes) -> bytes:
-        return name if self.names is None or not name else self.names.raw(name)
+    def _renamed(self, name: bytes, kernel: bool = False) -> bytes:
+        return name if self.names is None or not name else self.names.raw(name, kernel)
 
     # -- lines and events ------------------------------------------------------------------
 
@@ -189,8 +190,12 @@ class _Plane:
             return None
         parts = [number(key, numbers[key]) for key in sorted(numbers)]
         parts += [text(key, self._renamed(name)) for key, name in sorted(texts.items())]
+        # Other lines of a GPU repeat names of ops, steps and modules.
+        kernels = self._kernels if self.is_gpu and self._is_read(texts.get(2, b""), numbers.get(1, 0)) else None
         for low, high in events:
             event = self._event(low, high)
+            if kernels is not None:
+                kernels.add(_metadata_of(data, low, high))
             if event is not None:
                 parts += (b"\x22", varint(len(event)), event)
         return b"".join(parts)
@@ -288,6 +293,17 @@ class _Plane:
                 found = chunk(_STAT_TEXT, new)
             self._texts[key, content] = found
         return found
+
+
+def _metadata_of(data: bytes, start: int, end: int) -> int:
+    """The id in an event's first field, or wherever it stands."""
+    found = 0
+    for number_, wire, _, value in fields(data, start, end):
+        if number_ == 1 and wire == VARINT:
+            found = signed(value)
+            if data[start] == 0x08:  # as every writer writes it
+                break
+    return found
 
 
 def _after_varint(data: bytes, at: int) -> int:
