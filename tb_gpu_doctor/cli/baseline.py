@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 
@@ -43,6 +44,8 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
             file.write(content)
         os.replace(beside, arguments.output)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
         raise TraceError("cannot_write", arguments.output, reason=error.strerror or str(error)) from error
     print(text("cli.baseline.written", lang, path=arguments.output, size=len(content)), file=sys.stderr)
     return 0

@@ -53,7 +53,8 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     result = check(run, limits, before, Batches(arguments.batch_baseline, arguments.batch))
     for name, path in wanted:
         _write(path, FORMATS[name](result, lang))
-    print(FORMATS[arguments.format](result, lang), end="")
+    with contextlib.suppress(BrokenPipeError):  # a reader that goes away must not decide the check
+        print(FORMATS[arguments.format](result, lang), end="", flush=True)
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if arguments.format == "github" and summary:
         # A summary that cannot be shown must not decide the check.

@@ -29,9 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     lang = language_of(given)
+    status = 0
     try:
         parsed = _parser(lang).parse_args(given)
-        status: int = parsed.execute(parsed, lang)
+        status = parsed.execute(parsed, lang)
         sys.stdout.flush()
         return status
     except UsageError as error:
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader went away (`| head`). Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return status
     except KeyboardInterrupt:
         return _fail(text("cli.interrupted", lang), lang, INTERRUPTED)
     except MemoryError:

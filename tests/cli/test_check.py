@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,3 +66,31 @@ def test_what_fails_is_never_a_pass(
     assert main(["check", str(demo_logs / "healthy"), "--lang", "en", *arguments]) == 2
     err = capsys.readouterr().err
     assert said in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["check", "input_bound"], 1),
+        (["check", "healthy"], 0),
+        (["check", "healthy", "--baseline", "pytorch_ddp"], 2),
+        (["compare", "healthy", "input_bound"], 0),
+    ],
+)
+def test_a_reader_that_goes_away_does_not_change_the_status(
+    demo_logs: Path, tmp_path: Path, arguments: list[str], status: int
+) -> None:
+    named = [str(demo_logs / word) if (demo_logs / word).is_dir() else word for word in arguments]
+    reader, writer = os.pipe()
+    os.close(reader)
+    ended = subprocess.run(
+        [sys.executable, "-m", "tb_gpu_doctor.cli.main", *named], stdout=writer, stderr=subprocess.PIPE, check=False
+    )
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (status, b"")
+
+
+def test_a_baseline_that_cannot_be_written_leaves_nothing_behind(demo_logs: Path, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    assert main(["baseline", str(demo_logs / "healthy"), "-o", "folder"]) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
