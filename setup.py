@@ -44,8 +44,10 @@ def extensions() -> list[Extension]:
     ]
 
 
+DASK = ["distributed>=2024.8"]
 TEST = [
     "build>=1.2",
+    *DASK,
     "hypothesis>=6.100",
     "import-linter>=2.1,<3",
     "jsonschema>=4.20",
@@ -108,6 +110,7 @@ setup(
         "werkzeug>=2.2",
     ],
     extras_require={
+        "dask": DASK,
         "tensorflow": ["tensorflow>=2.16"],
         "test": TEST,
     },

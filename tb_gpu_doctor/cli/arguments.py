@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from tb_gpu_doctor.texts import languages, pick_language, text
@@ -82,6 +83,30 @@ def language_of(arguments: Sequence[str], environment: Mapping[str, str] = os.en
 def add_language(parser: argparse.ArgumentParser, lang: str) -> None:
     """The option that every subcommand has."""
     parser.add_argument("--lang", choices=languages(), help=text("cli.help.lang", lang))
+
+
+def add_cluster(parser: argparse.ArgumentParser, lang: str) -> None:
+    """The option of the subcommands that read whole sessions: where to do so, see `working_place`."""
+    parser.add_argument("--dask", metavar="tcp://HOST:PORT", help=text("cli.help.dask", lang))
+
+
+@contextmanager
+def working_place(arguments: argparse.Namespace) -> Iterator[None]:
+    """Read sessions on the cluster that the arguments name, if they name one.
+
+    Raises:
+        TraceError: it cannot be reached, or Dask is not installed.
+    """
+    address = getattr(arguments, "dask", None)
+    if address is None:
+        yield
+        return
+    # Here, so that others need not wait for Dask.
+    from tb_gpu_doctor.parallel.cluster import dask_cluster
+    from tb_gpu_doctor.parallel.many_files import working_on
+
+    with dask_cluster(address) as cluster, working_on(cluster):
+        yield
 
 
 def positive(value: str) -> int:

@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 
-from tb_gpu_doctor.cli.arguments import Parser, add_language
+from tb_gpu_doctor.cli.arguments import Parser, add_cluster, add_language
 from tb_gpu_doctor.texts import text
 
 
@@ -24,6 +24,7 @@ def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
     parser.add_argument(
         "--session", metavar=text("cli.metavars.session", lang), help=text("cli.diagnose.session", lang)
     )
+    add_cluster(parser, lang)
     add_language(parser, lang)
     parser.set_defaults(execute=execute)
 

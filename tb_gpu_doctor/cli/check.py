@@ -7,7 +7,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_language, positive
+from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_cluster, add_language, positive
 from tb_gpu_doctor.texts import text
 
 _FORMATS = ("text", "json", "junit", "github", "markdown")
@@ -31,6 +31,7 @@ def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
     )
     parser.add_argument("--batch", type=positive, metavar="N", help=text("cli.check.batch", lang))
     parser.add_argument("--batch-baseline", type=positive, metavar="N", help=text("cli.check.batch_baseline", lang))
+    add_cluster(parser, lang)
     add_language(parser, lang)
     parser.set_defaults(execute=execute)
 

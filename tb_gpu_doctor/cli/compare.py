@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from tb_gpu_doctor.cli.arguments import Parser, add_language, positive
+from tb_gpu_doctor.cli.arguments import Parser, add_cluster, add_language, positive
 from tb_gpu_doctor.cli.terminal import console
 from tb_gpu_doctor.texts import text
 
@@ -21,6 +21,7 @@ def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
     parser.add_argument("--batch-after", type=positive, metavar="N", help=text("cli.compare.batch_after", lang))
     parser.add_argument("--json", action="store_true", help=text("cli.compare.json", lang))
     parser.add_argument("--no-color", action="store_true", help=text("cli.diagnose.no_color", lang))
+    add_cluster(parser, lang)
     add_language(parser, lang)
     parser.set_defaults(execute=execute)
 

@@ -8,7 +8,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
-from tb_gpu_doctor.cli.arguments import Parser, add_language
+from tb_gpu_doctor.cli.arguments import Parser, add_cluster, add_language
 from tb_gpu_doctor.cli.progress import progress_bar
 from tb_gpu_doctor.cli.terminal import console
 from tb_gpu_doctor.texts import text
@@ -43,6 +43,7 @@ def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
         help=text("cli.diagnose.session", lang),
     )
     parser.add_argument("--no-color", action="store_true", help=text("cli.diagnose.no_color", lang))
+    add_cluster(parser, lang)
     add_language(parser, lang)
     parser.set_defaults(execute=execute)
 

@@ -7,7 +7,7 @@ import dataclasses
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_language
+from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_cluster, add_language
 from tb_gpu_doctor.cli.progress import progress_bar
 from tb_gpu_doctor.texts import text
 
@@ -43,6 +43,7 @@ def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
     parser.add_argument("--compare", metavar=path, help=text("cli.kernels.compare", lang))
     parser.add_argument("--compare-batch-size", metavar=number, help=text("cli.kernels.compare_batch_size", lang))
     parser.add_argument("--no-color", action="store_true", help=text("cli.diagnose.no_color", lang))
+    add_cluster(parser, lang)
     add_language(parser, lang)
     parser.set_defaults(execute=execute)
 

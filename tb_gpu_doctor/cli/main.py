@@ -9,13 +9,26 @@ import traceback
 from collections.abc import Sequence
 
 from tb_gpu_doctor import __version__
-from tb_gpu_doctor.cli import baseline, batch, cache, check, compare, diagnose, env, history, kernels, pack, view
-from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_language, language_of
+from tb_gpu_doctor.cli import (
+    baseline,
+    batch,
+    cache,
+    check,
+    compare,
+    diagnose,
+    env,
+    history,
+    kernels,
+    pack,
+    report,
+    view,
+)
+from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_language, language_of, working_place
 from tb_gpu_doctor.texts import text
 from tb_gpu_doctor.texts.numbers import clean
 from tb_gpu_doctor.traces.errors import TraceError
 
-COMMANDS = (diagnose, kernels, compare, check, baseline, history, pack, view, env, batch, cache)
+COMMANDS = (diagnose, kernels, compare, check, baseline, history, pack, view, report, env, batch, cache)
 FAILED = 2
 # What shells report for a process that Ctrl-C ended.
 INTERRUPTED = 130
@@ -32,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     status = 0
     try:
         parsed = _parser(lang).parse_args(given)
-        status = parsed.execute(parsed, lang)
+        with working_place(parsed):
+            status = parsed.execute(parsed, lang)
         sys.stdout.flush()
         return status
     except UsageError as error:

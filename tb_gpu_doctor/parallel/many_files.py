@@ -8,11 +8,14 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from tb_gpu_doctor.analysis.results import TraceAnalysis
+from tb_gpu_doctor.parallel.cluster import DaskCluster
 from tb_gpu_doctor.parallel.one_file import DECODING, analyse_file
 from tb_gpu_doctor.parallel.plan import claimed, wanted_workers
 from tb_gpu_doctor.parallel.processes import WorkerDied, WorkerProcesses, WorkersCannotStart
@@ -27,6 +30,21 @@ _PULSE_S = 0.2
 Report = Callable[[str, float], None]
 Read = tuple[Trace, TraceAnalysis]
 Outcome = Read | TraceError
+
+
+# Where everything is read for as long as the command runs, see `working_on`.
+_chosen: Executor | None = None
+
+
+@contextmanager
+def working_on(executor: Executor) -> Iterator[None]:
+    """Read all files of this process on an executor; for the command, which has one place to say so."""
+    global _chosen
+    before, _chosen = _chosen, executor
+    try:
+        yield
+    finally:
+        _chosen = before
 
 
 @dataclass
@@ -62,11 +80,15 @@ def read_files(files: Sequence[ProfileFile], report: Report, executor: Executor 
     Args:
         files: of a session.
         report: called with a stage and the share that is done, 0..1, rising; in any thread.
-        executor: where to work; by default processes of this machine, or this process where few or small files
-            do not pay for others, or where none can be started.
+        executor: where to work; by default that of `working_on`, else processes of this machine, or this process
+            where few or small files do not pay for others, or where none can be started.
             The arrays of what processes send are read-only.
+
+    Raises:
+        TraceError: a cluster is of no use: lost, without workers, of another version.
     """
     progress = _Progress(files, report)
+    executor = executor or _chosen
     if executor is not None:
         return _finished(files, progress, _spread(files, progress, executor))
     with claimed(wanted_workers(files)) as workers:
@@ -97,7 +119,7 @@ def _here(file: ProfileFile, progress: _Progress, index: int, count: int) -> Out
 
 def _spread(files: Sequence[ProfileFile], progress: _Progress, executor: Executor) -> list[Outcome | BaseException]:
     """Every file's outcome, or the exception that is none of its own; large files go first."""
-    futures: dict[Future[Read], int] = {}
+    futures: dict[Future[Any], int] = {}
     results: list[Outcome | BaseException] = [WorkersCannotStart("not tried")] * len(files)
     try:
         for index in sorted(range(len(files)), key=lambda index: -files[index].size_bytes):
@@ -108,9 +130,11 @@ def _spread(files: Sequence[ProfileFile], progress: _Progress, executor: Executo
         pending = set(futures)
         while pending:
             done, pending = wait(pending, _PULSE_S, FIRST_COMPLETED)
+            if isinstance(executor, DaskCluster) and not done:
+                executor.check()
             for future in done:
                 index = futures.pop(future)
-                results[index] = _taken(future, files[index])
+                results[index] = _taken(future, files[index], executor)
                 if not isinstance(results[index], BaseException) or isinstance(results[index], TraceError):
                     progress.at(index, 1.0)
     finally:
@@ -119,15 +143,20 @@ def _spread(files: Sequence[ProfileFile], progress: _Progress, executor: Executo
     return results
 
 
-def _submit(executor: Executor, file: ProfileFile, report: Report) -> Future[Read]:
+def _submit(executor: Executor, file: ProfileFile, report: Report) -> Future[Any]:
+    if isinstance(executor, DaskCluster):
+        return executor.submit_file(file)
     if isinstance(executor, WorkerProcesses):
         return executor.submit_reporting(report, analyse_file, file)
     return executor.submit(analyse_file, file)
 
 
-def _taken(future: Future[Read], file: ProfileFile) -> Outcome | BaseException:
+def _taken(future: Future[Any], file: ProfileFile, executor: Executor) -> Outcome | BaseException:
+    if isinstance(executor, DaskCluster):
+        return executor.outcome(future, file)  # which raises what is wrong with the cluster
     try:
-        return future.result()
+        result: Read = future.result()
+        return result
     except TraceError as error:
         return _located(error, file)
     except Exception as error:

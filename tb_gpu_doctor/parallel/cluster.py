@@ -1,0 +1,203 @@
+"""A Dask cluster behind the interface of `concurrent.futures`: each worker reads its own files.
+
+Workers see the files by the same paths (a shared file system) and have the same version of the doctor installed.
+A worker that dies gives its files to others; that is Dask's own doing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import socket
+import tempfile
+import threading
+import time
+import urllib.parse
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from typing import Any
+
+from tb_gpu_doctor import __version__
+from tb_gpu_doctor.analysis.results import TraceAnalysis
+from tb_gpu_doctor.parallel.remote import everywhere, outcome_of, work_on
+from tb_gpu_doctor.parallel.transport import Reader, Writer
+from tb_gpu_doctor.traces.columns import Trace
+from tb_gpu_doctor.traces.errors import TraceError
+from tb_gpu_doctor.traces.sessions import ProfileFile
+
+CONNECT_TIMEOUT_S = 5.0
+# Batch systems start workers when there is work; longer without any is told.
+PATIENCE_S = 60.0
+# How often the scheduler is asked whether there are workers.
+_ASK_S = 1.0
+
+
+class DaskCluster(Executor):
+    """Runs the files of a session on the workers of a scheduler.
+
+    Args:
+        address: of the scheduler, ``tcp://host:8786``.
+        patience_s: how long to wait for a first worker, or for another one where all have gone.
+
+    Raises:
+        TraceError: ``dask_missing``, ``cluster_unreachable``.
+    """
+
+    def __init__(self, address: str, patience_s: float = PATIENCE_S) -> None:
+        try:
+            import distributed  # noqa: F401
+        except ImportError:
+            raise TraceError("dask_missing") from None
+        address = address if "://" in address else f"tcp://{address}"
+        self.address = address
+        self.received_bytes = 0
+        self._patience_s = patience_s
+        _knock(address)
+        # It logs every attempt; what matters is said once, by us.
+        for name in ("distributed", "tornado.application", "asyncio"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+        self._client = _client_of(address)
+        self._executor = self._client.get_executor(pure=False)
+        self._asked_s = 0.0
+        self._seen_s = time.monotonic()
+        self._scratch: Any = None
+        with contextlib.suppress(OSError):
+            self._scratch = tempfile.TemporaryFile(prefix="gpu-doctor-", buffering=0)  # noqa: SIM115
+        number = self._scratch.fileno() if self._scratch is not None else None
+        self._writer, self._reader = Writer(number), Reader(number)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """As `concurrent.futures.Executor.submit`."""
+        future: Future[Any] = self._executor.submit(fn, *args, **kwargs)
+        return future
+
+    def submit_file(self, file: ProfileFile) -> Future[bytes]:
+        """Decode and analyse a file; `outcome` reads the result."""
+        self._seen_s = time.monotonic()
+        return self.submit(work_on, everywhere(file), __version__)
+
+    def outcome(self, future: Future[bytes], file: ProfileFile) -> tuple[Trace, TraceAnalysis] | TraceError:
+        """What became of a file whose future is done.
+
+        Raises:
+            TraceError: the cluster is of no use for any file.
+        """
+        from distributed.scheduler import KilledWorker
+
+        try:
+            packed = future.result()
+        except KilledWorker as error:
+            worker = getattr(error.last_worker, "address", "") or ""
+            return TraceError("cluster_worker_died", file.path, worker=str(worker))
+        except Exception as error:
+            self.check(force=True)
+            raise TraceError("cluster_failed", address=self.address, reason=_first_line(error)) from error
+        self.received_bytes += len(packed)
+        outcome = outcome_of(packed, file)
+        if isinstance(outcome, TraceError):
+            if outcome.code == "cluster_other_version":
+                raise outcome
+            return outcome
+        # In a file, as what processes of this machine send: the memory does not grow with the hosts.
+        kept: tuple[Trace, TraceAnalysis] = self._reader.unpack(self._writer.pack(outcome))
+        return kept
+
+    def check(self, force: bool = False) -> None:
+        """See that there is a scheduler, and a worker within patience.
+
+        Raises:
+            TraceError: ``cluster_lost``, ``cluster_no_workers``.
+        """
+        now = time.monotonic()
+        if now - self._asked_s < _ASK_S and not force:
+            return
+        self._asked_s = now
+        if self._client.status != "running":
+            raise TraceError("cluster_lost", address=self.address)
+        try:
+            workers = self._client.sync(self._client.scheduler.ncores, callback_timeout=CONNECT_TIMEOUT_S)
+        except Exception:
+            raise TraceError("cluster_lost", address=self.address) from None
+        if workers:
+            self._seen_s = time.monotonic()
+        elif time.monotonic() - self._seen_s > self._patience_s:
+            raise TraceError("cluster_no_workers", address=self.address, seconds=round(self._patience_s))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Leave the cluster, which goes on for others."""
+        with contextlib.suppress(Exception):
+            self._client.close(timeout=2)
+        if self._scratch is not None:
+            self._scratch.close()  # mappings of it stay
+
+
+@contextmanager
+def dask_cluster(address: str, patience_s: float = PATIENCE_S) -> Iterator[DaskCluster]:
+    """A connection to a cluster, for as long as the block runs."""
+    cluster = DaskCluster(address, patience_s)
+    try:
+        yield cluster
+    finally:
+        cluster.shutdown()
+
+
+def _knock(address: str) -> None:
+    """See that something listens: Dask's own client is slow to give up, and loud.
+
+    Raises:
+        TraceError: ``cluster_unreachable``.
+    """
+    reason = "host:port?"
+    with contextlib.suppress(ValueError):
+        parts = urllib.parse.urlsplit(address)
+        if parts.scheme not in ("tcp", "tls"):
+            return
+        if parts.hostname and parts.port:
+            try:
+                socket.create_connection((parts.hostname, parts.port), CONNECT_TIMEOUT_S).close()
+                return
+            except OSError as error:
+                reason = error.strerror or str(error)
+    raise TraceError("cluster_unreachable", address=address, reason=reason)
+
+
+def _client_of(address: str) -> Any:
+    """A client of what listens at an address, unless that answers unlike a scheduler, or not at all.
+
+    Raises:
+        TraceError: ``cluster_unreachable``.
+    """
+    import distributed
+
+    class Client(distributed.Client):
+        def __del__(self) -> None:
+            """Nothing: a client that was never connected would wait here, and complain."""
+
+    made: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def connect() -> None:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of other versions of this or that library on the workers
+                made.put(Client(address, timeout=CONNECT_TIMEOUT_S, set_as_default=False))  # type: ignore[no-untyped-call]
+        except BaseException as error:  # what no scheduler sent can be taken for anything, for a huge length too
+            made.put(error)
+
+    # In a thread, since Dask's own limit of time holds for a scheduler that keeps silent only.
+    threading.Thread(target=connect, name="gpu-doctor-dask", daemon=True).start()
+    try:
+        client = made.get(timeout=CONNECT_TIMEOUT_S + 2)
+    except queue.Empty:
+        raise TraceError("cluster_unreachable", address=address, reason="no answer") from None
+    if isinstance(client, MemoryError):
+        raise TraceError("cluster_unreachable", address=address, reason="no Dask") from None
+    if isinstance(client, BaseException):
+        raise TraceError("cluster_unreachable", address=address, reason=_first_line(client)) from None
+    return client
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [""])[0] or type(error).__name__

@@ -1,0 +1,161 @@
+"""A real Dask cluster of two workers on this machine: the same answer, whatever happens to a worker."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.job_files import write_job
+from tb_gpu_doctor.api import diagnose_session
+from tb_gpu_doctor.cli.main import main
+from tb_gpu_doctor.parallel import cluster as clusters
+from tb_gpu_doctor.parallel.cluster import DaskCluster, dask_cluster
+from tb_gpu_doctor.parallel.many_files import read_files, working_on
+from tb_gpu_doctor.parallel.remote import outcome_of, work_on
+from tb_gpu_doctor.report.words import error_sentence
+from tb_gpu_doctor.traces.errors import TraceError
+from tb_gpu_doctor.traces.sessions import Session, find_sessions
+
+distributed = pytest.importorskip("distributed")
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[distributed.LocalCluster]:
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, host="127.0.0.1"
+    ) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    folder = tmp_path_factory.mktemp("job")
+    write_job(folder, "kineto", 6, 12_000)
+    return only_session(folder)
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPU_DOCTOR_CACHE_BYTES", "0")
+
+
+def only_session(folder: Path) -> Session:
+    (session,) = find_sessions(str(folder)).sessions
+    return session
+
+
+def answer(session: Session, **options) -> str:
+    return diagnose_session(session, **options).diagnosis.to_json("en")
+
+
+def test_workers_say_what_this_process_says(local, job: Session):
+    seen: list[float] = []
+    with dask_cluster(local.scheduler_address) as cluster:
+        result = diagnose_session(job, lambda _stage, done: seen.append(done), executor=cluster)
+        events = sum(len(t.device_events) + len(t.host_events) for t in result.traces)
+        assert 0 < cluster.received_bytes < 14 * events, "some bytes an event travel, not its columns"
+        with working_on(cluster):
+            assert answer(job) == result.diagnosis.to_json("en")
+    assert result.diagnosis.to_json("en") == answer(job)
+    assert seen == sorted(seen) and len(set(seen)) >= len(job.files)
+    assert [trace.path for trace in result.traces] == [file.path for file in job.files]
+
+
+def test_a_worker_killed_midway(local, job: Session):
+    files = job.files * 3
+    with distributed.Client(local.scheduler_address, set_as_default=False) as client:
+        pids = list(client.run(os.getpid).values())
+    killed: list[int] = []
+
+    def kill(_stage: str, done: float) -> None:
+        if 0 < done < 1 and not killed:
+            killed.append(pids[0])
+            os.kill(pids[0], signal.SIGKILL)
+
+    with dask_cluster(local.scheduler_address) as cluster:
+        found = read_files(files, kill, cluster)
+        assert killed == [pids[0]]
+        assert [outcome[0].path for outcome in found] == [file.path for file in files]
+        assert answer(job, executor=cluster) == answer(job)
+
+
+def test_the_command_says_the_same(local, job: Session, capsys: pytest.CaptureFixture[str]):
+    printed = []
+    for more in ([], ["--dask", local.scheduler_address.removeprefix("tcp://")]):
+        assert main(["diagnose", job.path, "--json", "--lang", "en", *more]) == 0
+        printed.append(json.loads(capsys.readouterr().out))
+    assert printed[0] == printed[1]
+
+
+def test_paths_do_not_depend_on_the_current_folder(local, job: Session, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(os.path.dirname(job.files[0].path))
+    files = [replace(file, path=os.path.basename(file.path)) for file in job.files[:2]]
+    with dask_cluster(local.scheduler_address) as cluster:
+        found = read_files(files, lambda _stage, _done: None, cluster)
+    assert [outcome[0].path for outcome in found] == [file.path for file in files]
+
+
+def test_a_file_that_workers_cannot_see_is_told_and_left_out(local, job: Session, tmp_path: Path):
+    folder = Path(shutil.copytree(os.path.dirname(job.files[0].path), tmp_path / "job"))
+    session = only_session(folder)
+    os.remove(session.files[1].path)
+    broken = Path(session.files[2].path)
+    broken.write_bytes(broken.read_bytes()[:1000])
+    with dask_cluster(local.scheduler_address) as cluster:
+        result = diagnose_session(session, executor=cluster)
+    assert [error.code for error in result.failures] == ["file_not_on_worker", "cut_off"]
+    assert [error.path for error in result.failures] == [file.path for file in session.files[1:3]]
+    assert socket.gethostname() in error_sentence(result.failures[0], "en")
+    assert len(result.traces) == 4
+
+
+@pytest.mark.parametrize("lang", ["en", "es"])
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "127.0.0.1:1", "nothing", "tcp://", "a:b"])
+def test_no_scheduler_is_one_line_soon(job: Session, capsys: pytest.CaptureFixture[str], address: str, lang: str):
+    began = time.monotonic()
+    assert main(["diagnose", job.path, "--dask", address, "--lang", lang]) == 2
+    assert time.monotonic() - began < 5
+    out, err = capsys.readouterr()
+    assert out == "" and len(err.strip().splitlines()) == 1 and "Dask" in err and address in err
+
+
+def test_what_listens_may_be_no_scheduler(job: Session, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(clusters, "CONNECT_TIMEOUT_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(TraceError) as raised:
+        DaskCluster(f"tcp://127.0.0.1:{silent.getsockname()[1]}")
+    assert raised.value.code == "cluster_unreachable"
+
+
+def test_without_dask_it_says_what_to_install(job: Session, monkeypatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert main(["diagnose", job.path, "--dask", "127.0.0.1:1", "--lang", "en"]) == 2
+    assert "tb-gpu-doctor[dask]" in capsys.readouterr().err
+
+
+def test_a_cluster_without_workers_and_one_that_ends(job: Session):
+    with distributed.LocalCluster(n_workers=0, dashboard_address=None, host="127.0.0.1") as empty:
+        with dask_cluster(empty.scheduler_address, patience_s=0.3) as cluster:
+            with pytest.raises(TraceError) as raised:
+                read_files(job.files, lambda _stage, _done: None, cluster)
+            assert raised.value.code == "cluster_no_workers"
+        lost = DaskCluster(empty.scheduler_address)
+    with pytest.raises(TraceError) as raised:
+        read_files(job.files, lambda _stage, _done: None, lost)
+    assert raised.value.code in ("cluster_lost", "cluster_failed")
+    lost.shutdown()
+
+
+def test_a_worker_of_another_version_is_told(job: Session):
+    outcome = outcome_of(work_on(job.files[0], "0.0.1"), job.files[0])
+    assert isinstance(outcome, TraceError) and outcome.code == "cluster_other_version"
+    assert "0.0.1" in error_sentence(outcome, "es")
