@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,40 @@ class Strings:
     def id(self, text: str | None) -> int:
         """Id of a text; -1 for none."""
         return -1 if text is None else self.ids.setdefault(text[:MAX_NAME], len(self.ids))
+
+
+class Numbered(dict[Any, int]):
+    """Gives things numbers from 0 in the order in which they are first met."""
+
+    def __missing__(self, key: Hashable) -> int:
+        number = self[key] = len(self)
+        return number
+
+    def of(self, things: Iterable[Hashable]) -> Int64:
+        """The number of each."""
+        return np.array(list(map(self.__getitem__, things)), np.int64)
+
+
+def first_met(codes: Int64, bound: int) -> tuple[Int64, Int64]:
+    """The distinct codes in the order in which they are first met, and for each row which of them it has.
+
+    Args:
+        codes: of rows, 0..bound - 1.
+        bound: a small one is quicker.
+    """
+    count = len(codes)
+    if bound > 8 * count + 1024:
+        distinct, codes = np.unique(codes, return_inverse=True)
+        bound = len(distinct)
+    else:
+        distinct = np.arange(bound)
+    first = np.full(bound, count, np.int64)
+    first[codes[::-1]] = np.arange(count - 1, -1, -1)  # of several rows the last written counts
+    met = np.flatnonzero(first < count)
+    met = met[np.argsort(first[met])]
+    rank = np.zeros(bound, np.int64)
+    rank[met] = np.arange(len(met))
+    return distinct[met], rank[codes]
 
 
 @dataclass
@@ -99,9 +134,10 @@ def times_of(events: Sequence[Event], unit_ps: int, keep_zero: bool) -> Times:
         unit_ps: resolution of the writer in picoseconds: 1,000 where it counts nanoseconds.
         keep_zero: keep the file's own zero unless its times count from 1970.
     """
-    count = len(events)
-    stamp = np.fromiter((np.nan if e.ts is None else e.ts for e in events), np.float64, count)
-    length = np.fromiter((0.0 if e.dur is None else e.dur for e in events), np.float64, count)
+    # None becomes NaN, which JSON has not
+    stamp = np.array([event.ts for event in events], np.float64)
+    length = np.array([event.dur for event in events], np.float64)
+    length[np.isnan(length)] = 0.0
     good = np.abs(stamp) <= 9e15  # whole microseconds are exact up to here; false for NaN
     middle = float(np.median(stamp[good])) if good.any() else 0.0
     good &= (np.abs(stamp - middle) <= MAX_TIME_US) & (length <= MAX_TIME_US)
@@ -128,11 +164,12 @@ def wall_start(base_us: int, base_ns: int) -> int | None:
     return total if EPOCH_US * 1000 <= total < 4 * EPOCH_US * 1000 else None
 
 
-def sparse(values: dict[str, list[tuple[int, int]]], row_of: Int64) -> dict[str, SparseStat]:
-    """Stats given as (index of an event, value) by the row that the event got; -1 where it was left out."""
+def sparse(
+    values: Mapping[str, tuple[Sequence[int] | Int64, Sequence[int] | Int64]], row_of: Int64
+) -> dict[str, SparseStat]:
+    """Stats given as (indices of events, values) by the rows that the events got; -1 where one was left out."""
     found = {}
-    for name, pairs in values.items():
-        index, value = np.array(pairs, np.int64).reshape(-1, 2).T
+    for name, (index, value) in values.items():
         rows = row_of[index]
         kept = rows >= 0
         rows, value = rows[kept], value[kept]

@@ -7,7 +7,8 @@ That keeps hostile nesting and huge values out of memory and is what makes it fa
 from __future__ import annotations
 
 import re
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, TypeVar, Union
 
 import msgspec
 
@@ -19,6 +20,13 @@ MAX_OBJECTS = 24_000_000
 MAX_ARGS_BYTES = 1 << 18
 # Properties of devices, of the job: some kilobytes in reality.
 MAX_PROPERTIES_BYTES = 4 << 20
+
+# Fewer arguments than this are decoded together; so many of a usual size stay below the bound of one.
+_TOGETHER = 512
+# No object is shorter, with what parts it from the next.
+_OBJECT_BYTES = 3
+# PyTorch writes its `schemaVersion` in front of the events.
+_HEAD_BYTES = 4096
 
 _Scalar = int | float | str | None
 _Kind = TypeVar("_Kind")
@@ -37,8 +45,53 @@ class Event(msgspec.Struct, gc=False):
     args: msgspec.Raw = msgspec.Raw()
 
 
+class _Complete(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
+    """An event with a duration, told from others before it is decoded."""
+
+    ph: ClassVar[str] = "X"
+    cat: str | None = None
+    name: str | None = None
+    pid: _Scalar = None
+    tid: _Scalar = None
+    ts: float | None = None
+    dur: float | None = None
+    args: msgspec.Raw = msgspec.Raw()
+
+
+class _Metadata(msgspec.Struct, gc=False, tag_field="ph", tag="M"):
+    """What names processes and threads."""
+
+    ph: ClassVar[str] = "M"
+    cat: str | None = None
+    name: str | None = None
+    pid: _Scalar = None
+    tid: _Scalar = None
+    ts: float | None = None
+    dur: float | None = None
+    args: msgspec.Raw = msgspec.Raw()
+
+
+# Arrows, instants, counters: nothing is read from them, so they are passed over. A third of PyTorch's events.
+_PASSED_OVER = tuple(
+    msgspec.defstruct(f"_PassedOver{number}", [], tag_field="ph", tag=phase, gc=False, namespace={"ph": phase})
+    for number, phase in enumerate("stfiIBEbneCNODPRc")
+)
+_AnyPassedOver = Union[_PASSED_OVER]  # noqa: UP007  (made from a list)
+_AnyEvent = Union[(_Complete, _Metadata, *_PASSED_OVER)]
+
+
 class _Document(msgspec.Struct):
     traceEvents: list[Event]
+    deviceProperties: msgspec.Raw = msgspec.Raw()
+    distributedInfo: msgspec.Raw = msgspec.Raw()
+    baseTimeNanoseconds: msgspec.Raw = msgspec.Raw()
+    schemaVersion: msgspec.Raw = msgspec.Raw()
+
+
+class _Usual(msgspec.Struct):
+    """As `_Document`, of PyTorch's events; one of another kind does not fit."""
+
+    traceEvents: list[_AnyEvent]  # type: ignore[valid-type]
     deviceProperties: msgspec.Raw = msgspec.Raw()
     distributedInfo: msgspec.Raw = msgspec.Raw()
     baseTimeNanoseconds: msgspec.Raw = msgspec.Raw()
@@ -57,7 +110,8 @@ class Document(msgspec.Struct):
     """A decoded file.
 
     Attributes:
-        events: in file order.
+        events: in file order. Those that are neither complete (``X``) nor metadata (``M``) may have nothing but
+            their ``ph``.
         broken: events whose values have types that no trace has; left out.
         device_properties, distributed: PyTorch's descriptions, as plain values; None without.
         base_ns: epoch nanoseconds that all times count from; 0 when the times are absolute.
@@ -72,9 +126,11 @@ class Document(msgspec.Struct):
     has_schema: bool = False
 
 
+_USUAL_DECODER = msgspec.json.Decoder(_Usual)
 _STRICT_DECODER = msgspec.json.Decoder(_Document)
 _LENIENT_DECODER = msgspec.json.Decoder(_Lenient)
 _EVENT_DECODER = msgspec.json.Decoder(Event)
+_PASSED_OVER_DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_AnyPassedOver)
 # Writers print these bare where they divide by zero or know nothing; JSON has no such words.
 _BARE_WORD = re.compile(rb"(?<=[:,\[])\s*(?:-?nan(?:\([a-z]*\))?|-?inf(?:inity)?|N/A)\s*(?=[,\]}])", re.IGNORECASE)
 _CONTROL = re.compile(rb"[\x00-\x1f]")
@@ -91,7 +147,7 @@ def parse_document(data: bytes | bytearray, path: str = "") -> Document:
     Raises:
         TraceError: ``not_trace_json``, ``malformed``, ``cut_off`` or ``too_many_events``.
     """
-    if data.count(b"{") > MAX_OBJECTS:
+    if len(data) > _OBJECT_BYTES * MAX_OBJECTS and data.count(b"{") > MAX_OBJECTS:
         raise TraceError("too_many_events", path)
     if data.startswith(_BYTE_ORDER_MARK):
         data = data[len(_BYTE_ORDER_MARK) :]
@@ -114,19 +170,7 @@ def parse_document(data: bytes | bytearray, path: str = "") -> Document:
 
 
 def _decode(data: bytes | bytearray) -> Document:
-    broken = 0
-    found: _Document | _Lenient
-    try:
-        found = _STRICT_DECODER.decode(data)
-        events = found.traceEvents
-    except msgspec.ValidationError:
-        found = _LENIENT_DECODER.decode(data)
-        events = []
-        for raw in found.traceEvents:
-            try:
-                events.append(_EVENT_DECODER.decode(raw))
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                broken += 1
+    found, events, broken = _events(data)
     base = _small(found.baseTimeNanoseconds)
     return Document(
         events=events,
@@ -136,6 +180,40 @@ def _decode(data: bytes | bytearray) -> Document:
         base_ns=base if isinstance(base, int) and 0 <= base < 1 << 62 else 0,
         has_schema=len(bytes(found.schemaVersion)) > 0,
     )
+
+
+def _events(data: bytes | bytearray) -> tuple[_Usual | _Document | _Lenient, list[Any], int]:
+    """The decoded file, its events, and how many had to be left out."""
+    if b'"schemaVersion"' in data[:_HEAD_BYTES]:
+        try:
+            usual = _USUAL_DECODER.decode(data)
+            return usual, usual.traceEvents, 0
+        except msgspec.ValidationError:
+            pass
+    try:
+        strict = _STRICT_DECODER.decode(data)
+        return strict, strict.traceEvents, 0
+    except msgspec.ValidationError:
+        lenient = _LENIENT_DECODER.decode(data)
+    events: list[Any] = []
+    broken = 0
+    for raw in lenient.traceEvents:
+        event = _event(raw)
+        if event is None:
+            broken += 1
+        else:
+            events.append(event)
+    return lenient, events, broken
+
+
+def _event(raw: msgspec.Raw) -> Any:
+    """One event; None when it is broken."""
+    for decoder in (_EVENT_DECODER, _PASSED_OVER_DECODER):
+        try:
+            return decoder.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+    return None
 
 
 def _mended(data: bytes) -> bytes:
@@ -163,6 +241,35 @@ def parse_args(decoder: msgspec.json.Decoder[_Kind], raw: msgspec.Raw) -> _Kind 
         return decoder.decode(raw) if 0 < size <= MAX_ARGS_BYTES else None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def parse_all_args(
+    many: msgspec.json.Decoder[list[_Kind]], one: msgspec.json.Decoder[_Kind], raws: Sequence[msgspec.Raw]
+) -> list[_Kind | None]:
+    """As `parse_args` of each, but decoded many at a time, which is quicker.
+
+    Args:
+        many: decodes a list of what ``one`` decodes.
+        one: for those among which one does not fit.
+        raws: the arguments of events.
+    """
+    found: list[_Kind | None] = []
+    for at in range(0, len(raws), _TOGETHER):
+        part = raws[at : at + _TOGETHER]
+        found += _together(many, part) or [parse_args(one, raw) for raw in part]
+    return found
+
+
+def _together(many: msgspec.json.Decoder[list[_Kind]], raws: Sequence[msgspec.Raw]) -> list[_Kind] | None:
+    """All arguments as one list; None when one is missing, of other types or perhaps too large."""
+    joined = b"[" + b",".join(raws) + b"]"  # type: ignore[arg-type]  # a buffer
+    if len(joined) > MAX_ARGS_BYTES:
+        return None
+    try:
+        found = many.decode(joined)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return found if len(found) == len(raws) else None
 
 
 class _NameArgs(msgspec.Struct):

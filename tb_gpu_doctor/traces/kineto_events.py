@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from tb_gpu_doctor.traces import classify
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass
-from tb_gpu_doctor.traces.json_document import Event, parse_args, whole
+from tb_gpu_doctor.traces.json_document import Event, parse_all_args, parse_args, whole
 
 # Categories in lower case; files before 2022 wrote `Kernel`, `Memcpy`, `Runtime`, `Operator`.
 KERNEL, COPY, MEMSET = "kernel", "copy", "memset"
@@ -27,6 +30,9 @@ HOST_CATEGORIES = {
 }  # fmt: skip
 # The whole recording, as one event.
 RECORDING_CATEGORY = "trace"
+
+# What an event is, as a number: the index.
+KINDS = ("", OPERATOR, CALL, FRAME, MARK, KERNEL, COPY, MEMSET, RECORDING_CATEGORY)
 
 STEP = re.compile(r"^ProfilerStep#(\d{1,15})$")
 STEP_NAME = "ProfilerStep"
@@ -74,67 +80,63 @@ class _CallArgs(msgspec.Struct, gc=False):
     shared: Any = msgspec.field(default=None, name="shared memory")
 
 
-_Whole = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] | None
-_Sizes = tuple[_Whole, _Whole, _Whole] | None
+_Whole = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+_Sizes = tuple[_Whole | None, _Whole | None, _Whole | None] | None
 _Number = int | float | None
 
 
-class _UsualDeviceArgs(msgspec.Struct, gc=False):
+class UsualDeviceArgs(msgspec.Struct, gc=False):
     """The same with the types that they have nearly always; what differs is read as `_DeviceArgs`."""
 
     device: Annotated[int, msgspec.Meta(ge=0, lt=MAX_DEVICES)]
     stream: int | str
-    correlation: _Whole = None
-    bytes: _Whole = None
+    correlation: _Whole = -1
+    bytes: _Whole = -1
     grid: _Sizes = None
     block: _Sizes = None
-    registers: _Whole = msgspec.field(default=None, name="registers per thread")
-    shared: _Whole = msgspec.field(default=None, name="shared memory")
+    registers: _Whole | None = msgspec.field(default=None, name="registers per thread")
+    shared: _Whole | None = msgspec.field(default=None, name="shared memory")
     achieved: _Number = msgspec.field(default=None, name="est. achieved occupancy %")
     blocks_per_sm: _Number = msgspec.field(default=None, name="blocks per SM")
     warps_per_sm: _Number = msgspec.field(default=None, name="warps per SM")
-    graph: _Whole = msgspec.field(default=None, name="graph id")
+    graph: _Whole = msgspec.field(default=-1, name="graph id")
     collective: str | None = msgspec.field(default=None, name="Collective name")
 
 
 class _UsualCallArgs(msgspec.Struct, gc=False):
     """Arguments of a call that says no more than its correlation."""
 
-    correlation: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+    correlation: _Whole
     size: None = None
     grid: None = None
     block: None = None
     shared: None = msgspec.field(default=None, name="shared memory")
 
 
-_USUAL_DEVICE_DECODER = msgspec.json.Decoder(_UsualDeviceArgs)
+_USUAL_DEVICE_DECODER = msgspec.json.Decoder(UsualDeviceArgs)
+_USUAL_DEVICES_DECODER = msgspec.json.Decoder(list[UsualDeviceArgs])
 _USUAL_CALL_DECODER = msgspec.json.Decoder(_UsualCallArgs)
+_USUAL_CALLS_DECODER = msgspec.json.Decoder(list[_UsualCallArgs])
 _DEVICE_DECODER = msgspec.json.Decoder(_DeviceArgs)
 _CALL_DECODER = msgspec.json.Decoder(_CallArgs)
 _NO_DEVICE_ARGS, _NO_CALL_ARGS = _DeviceArgs(), _CallArgs()
+# What `launch_facts` needs of `UsualDeviceArgs`.
+SHAPE = ("registers", "shared", "grid", "block", "achieved", "blocks_per_sm", "warps_per_sm")
 _NUMBERS = ("in_elements", "out_elements", "group_size")
 _TEXTS = ("collective", "dtype", "process_group", "group_ranks")
 
 
-class DeviceFacts(NamedTuple):
-    """What one device event says of itself; -1, None and "" where it does not.
+class LaunchFacts(NamedTuple):
+    """What the shape of a launch tells, and more where ``odd``; None and empty where it does not."""
 
-    ``device`` is -1 where neither arguments nor process tell it: such an event cannot be used.
-    """
-
-    device: int
-    stream: Any
-    correlation: int
     details: str | None
-    size: int
-    graph: int
     numbers: dict[str, int]
     texts: dict[str, str]
     sm_count: int = -1
 
 
 class CallFacts(NamedTuple):
-    """What one call of the driver says."""
+    """What one call of the driver says; -1 and None where it does not."""
 
     correlation: int
     size: int
@@ -144,45 +146,52 @@ class CallFacts(NamedTuple):
 _NOTHING: dict[str, Any] = {}
 
 
-def device_facts(event: Event) -> DeviceFacts:
-    """Read the arguments of a kernel, copy or memset."""
-    usual = parse_args(_USUAL_DEVICE_DECODER, event.args)
-    if usual is None or usual.collective is not None:
-        return _odd_device_facts(event)
-    # The same kernels run in every step: what depends on the launch's shape alone is made once.
-    details, numbers, sm_count = _launch_facts(
-        usual.registers, usual.shared, usual.grid, usual.block, usual.achieved, usual.blocks_per_sm, usual.warps_per_sm
-    )
-    return DeviceFacts(
-        usual.device,
-        usual.stream,
-        -1 if usual.correlation is None else usual.correlation,
-        details,
-        -1 if usual.bytes is None else usual.bytes,
-        -1 if usual.graph is None else usual.graph,
-        numbers,
-        _NOTHING,
-        sm_count,
-    )
+def kinds_of(events: Sequence[Event]) -> NDArray[np.uint8]:
+    """What each event is, by its category: index into `KINDS`."""
+    codes = _Kinds()
+    return np.frombuffer(bytes(map(codes.__getitem__, [event.cat for event in events])), np.uint8)
 
 
-@lru_cache(maxsize=65536)
-def _launch_facts(
+class _Kinds(dict[str | None, int]):
+    """Index into `KINDS` by category; 0 for those that nothing is read from."""
+
+    def __missing__(self, category: str | None) -> int:
+        low = (category or "").lower()
+        role = HOST_CATEGORIES.get(low) or DEVICE_CATEGORIES.get(low) or (low if low == RECORDING_CATEGORY else "")
+        code = self[category] = KINDS.index(role)
+        return code
+
+
+def device_args(events: Sequence[Event]) -> tuple[list[UsualDeviceArgs], dict[int, LaunchFacts]]:
+    """Read the arguments of kernels, copies and memsets.
+
+    Returns:
+        those of each event; its ``device`` is -1 where neither arguments nor process tell it: such an event cannot
+        be used. And by index what `launch_facts` cannot tell: of events with odd arguments, of collectives.
+    """
+    found: list[UsualDeviceArgs] = []
+    odd: dict[int, LaunchFacts] = {}
+    usual = parse_all_args(_USUAL_DEVICES_DECODER, _USUAL_DEVICE_DECODER, [event.args for event in events])
+    for at, args in enumerate(usual):
+        if args is None or args.collective is not None:
+            args, odd[at] = odd_device_args(events[at])
+        found.append(args)
+    return found, odd
+
+
+def launch_facts(
     registers: Any, shared: Any, grid: Any, block: Any, achieved: Any, blocks_per_sm: Any, warps_per_sm: Any
-) -> tuple[str | None, dict[str, int], int]:
-    """What a launch's shape tells: the text of its details, numbers of `DeviceFacts`, multiprocessors."""
+) -> LaunchFacts:
+    """What the arguments that a launch has in each step tell: details, occupancy, multiprocessors."""
     sizes = [None if three is None else list(three) for three in (grid, block)]
     percent = _percent(achieved)
     numbers = {"achieved_occupancy_pct": percent} if percent >= 0 else _NOTHING
-    return (
-        _details(registers, shared, *sizes),
-        numbers,
-        _sm_count(_DeviceArgs(grid=sizes[0], block=sizes[1], blocks_per_sm=blocks_per_sm, warps_per_sm=warps_per_sm)),
-    )
+    args = _DeviceArgs(grid=sizes[0], block=sizes[1], blocks_per_sm=blocks_per_sm, warps_per_sm=warps_per_sm)
+    return LaunchFacts(_details(registers, shared, *sizes), numbers, _NOTHING, _sm_count(args))
 
 
-def _odd_device_facts(event: Event) -> DeviceFacts:
-    """As `device_facts`, whatever the types are; of collectives too."""
+def odd_device_args(event: Event) -> tuple[UsualDeviceArgs, LaunchFacts]:
+    """As `device_args` of one event, whatever the types are; of collectives too."""
     args = parse_args(_DEVICE_DECODER, event.args) or _NO_DEVICE_ARGS
     device = whole(args.device)
     if device < 0:
@@ -194,29 +203,28 @@ def _odd_device_facts(event: Event) -> DeviceFacts:
     if args.collective is not None:
         numbers = numbers | {name: value for name in _NUMBERS if (value := whole(getattr(args, name))) >= 0}
         texts = {name: text for name in _TEXTS if (text := _text(getattr(args, name)))}
-    return DeviceFacts(
-        device if device < MAX_DEVICES else -1,
-        args.stream if isinstance(args.stream, int | str) else event.tid,
-        whole(args.correlation),
-        _details(args.registers, args.shared, args.grid, args.block),
-        whole(args.bytes),
-        whole(args.graph),
-        numbers,
-        texts,
-        _sm_count(args),
+    plain = UsualDeviceArgs(
+        device=device if device < MAX_DEVICES else -1,
+        # what is no name of a stream is none of a thread's either
+        stream=args.stream if isinstance(args.stream, int | str) else event.tid,  # type: ignore[arg-type]
+        correlation=whole(args.correlation),
+        bytes=whole(args.bytes),
+        graph=whole(args.graph),
+    )
+    return plain, LaunchFacts(
+        _details(args.registers, args.shared, args.grid, args.block), numbers, texts, _sm_count(args)
     )
 
 
-def call_facts(event: Event) -> CallFacts:
-    """Read the arguments of a driver or runtime call."""
-    usual = parse_args(_USUAL_CALL_DECODER, event.args)
-    if usual is not None:
-        return CallFacts(usual.correlation, -1, None)
-    return _odd_call_facts(event)
+def call_facts(events: Sequence[Event]) -> tuple[list[int], dict[int, CallFacts]]:
+    """The correlations of driver and runtime calls, -1 for none, and by index what the odd ones say besides."""
+    usual = parse_all_args(_USUAL_CALLS_DECODER, _USUAL_CALL_DECODER, [event.args for event in events])
+    odd = {at: _odd_call_facts(events[at]) for at, args in enumerate(usual) if args is None}
+    return [odd[at].correlation if args is None else args.correlation for at, args in enumerate(usual)], odd
 
 
 def _odd_call_facts(event: Event) -> CallFacts:
-    """As `call_facts`, whatever the types are; of calls that say more too."""
+    """What one call says, whatever the types are; of calls that say more too."""
     args = parse_args(_CALL_DECODER, event.args) or _NO_CALL_ARGS
     return CallFacts(whole(args.correlation), whole(args.size), _details(None, args.shared, args.grid, args.block))
 

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -21,6 +22,7 @@ from tb_gpu_doctor.traces import kineto_events
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace
 from tb_gpu_doctor.traces.json_document import Event, parse_document
 from tb_gpu_doctor.traces.kineto import kineto_trace
+from tb_gpu_doctor.traces.kineto_events import CallFacts
 from tb_gpu_doctor.traces.trace_json import read_trace_json
 from tests.conftest import SHARED_TRACES
 from tests.traces.json_writing import Json, call, document, event, kernel, write
@@ -482,12 +484,24 @@ _ARGS = st.fixed_dictionaries(
 )  # fmt: skip
 
 
+_PLAIN = ("device", "stream", "correlation", "bytes", "graph")
+
+
 @given(args=st.one_of(_ARGS, st.none(), st.lists(_NUMBERS, max_size=2)), pid=_NUMBERS, tid=_NUMBERS)
 def test_arguments_of_usual_types_are_read_as_all_others_are(args: Any, pid: Any, tid: Any) -> None:
     made = {"ph": "X", "cat": "kernel", "name": "k", "pid": pid, "tid": tid, "ts": 1, "dur": 1, "args": args}
     (found,) = parse_document(json.dumps({"traceEvents": [made]}).encode()).events or [Event(ph="X")]
-    assert kineto_events.device_facts(found) == kineto_events._odd_device_facts(found)
-    assert kineto_events.call_facts(found) == kineto_events._odd_call_facts(found)
+    # in one list with others, which must not be mistaken for it
+    other = Event(args=msgspec.Raw(b'{"device":1,"stream":2,"correlation":3}'))
+    read, odd = kineto_events.device_args([other, found, other])
+    plain, facts = kineto_events.odd_device_args(found)
+    shape = [getattr(read[1], part) for part in kineto_events.SHAPE]
+    assert (odd[1] if 1 in odd else kineto_events.launch_facts(*shape)) == facts
+    assert [getattr(read[1], name) for name in _PLAIN] == [getattr(plain, name) for name in _PLAIN]
+    assert [args.correlation for args in (read[0], read[2])] == [3, 3] and not odd.keys() & {0, 2}
+    correlations, said = kineto_events.call_facts([other, found, other])
+    wanted = kineto_events._odd_call_facts(found)
+    assert said.get(1, CallFacts(correlations[1], -1, None)) == wanted and correlations == [3, wanted.correlation, 3]
 
 
 @pytest.mark.parametrize(
