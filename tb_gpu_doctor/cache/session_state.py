@@ -7,6 +7,8 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from tb_gpu_doctor.files.system import files_at
+
 if TYPE_CHECKING:
     from tb_gpu_doctor.traces.sessions import Session
 
@@ -15,21 +17,30 @@ _SETTLED_S = 2.0
 
 
 def state_of(session: Session) -> str | None:
-    """The state of a session's files and of the telemetry beside it; None while any of them may still be written."""
+    """The state of a session's files and of the telemetry beside it.
+
+    None while any of them may still be written, and where a remote store tells neither times nor tags. Remote
+    folders are listed anew.
+    """
     from tb_gpu_doctor.traces.telemetry_homes import recording_files
 
     paths = [file.path for file in session.files]
+    for folder in {os.path.dirname(path) for path in paths}:
+        files_at(folder).refresh(folder, deep=False)
+    for home in session.homes:
+        files_at(home.folder).refresh(home.folder)
     for home in session.homes:
         paths += [path for path, _ in recording_files(home.folder)]
     digest = hashlib.sha256(f"{session.run}\0{session.session}\0{session.path}".encode("utf-8", "surrogateescape"))
     now = time.time()
     for path in paths:
+        files = files_at(path)
         try:
-            stat = os.stat(path)
+            stat = files.stat(path)
         except OSError:
             return None
-        if abs(now - stat.st_mtime) < _SETTLED_S:
+        version = files.version(stat)
+        if abs(now - stat.st_mtime) < _SETTLED_S or not version:
             return None
-        state = f"\0{os.path.abspath(path)}\0{stat.st_size} {stat.st_mtime_ns} {stat.st_ino}"
-        digest.update(state.encode("utf-8", "surrogateescape"))
+        digest.update(f"\0{files.abspath(path)}\0{version}".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()

@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tb_gpu_doctor.files.names import is_remote, local_path, shown
+from tb_gpu_doctor.files.system import files_at
 from tb_gpu_doctor.traces.errors import TraceError
 
 if TYPE_CHECKING:
@@ -24,17 +26,22 @@ if TYPE_CHECKING:
     from tb_gpu_doctor.traces.sessions import Session, SessionScan
 
 _LOG = logging.getLogger("tensorboard")
-# A path with a scheme; the same pattern as TensorBoard's.
-_URI = re.compile(r"[a-zA-Z][0-9a-zA-Z.]*://.*")
+# A path with a scheme; the same pattern as TensorBoard's, with the signs that a scheme may hold besides.
+_URI = re.compile(r"[a-zA-Z][0-9a-zA-Z.+\-]*://.*")
 
 MIN_INTERVAL_S = 2.0
+# Each listing of a store costs money and time.
+REMOTE_INTERVAL_S = 15.0
 # A scan that takes a minute may not run all the time.
 IDLE_FACTOR = 5.0
 
 
 @dataclass(frozen=True)
 class Root:
-    """One folder that TensorBoard shows: ``name`` is "" or the group name of ``--logdir_spec``."""
+    """One folder that TensorBoard shows: ``name`` is "" or the group name of ``--logdir_spec``.
+
+    ``path`` may be an address, without the credentials that were in it.
+    """
 
     name: str
     path: str
@@ -131,8 +138,8 @@ def roots_of(context: Any) -> tuple[str, tuple[Root, ...]]:
     spec = str(getattr(flags, "logdir_spec", "") or "")
     if logdir or not spec:
         logdir = logdir or str(getattr(context, "logdir", "") or "")
-        return logdir, ((Root("", _expand(logdir)),) if logdir else ())
-    return spec, parse_logdir_spec(spec)
+        return shown(logdir), ((Root("", _expand(logdir)),) if logdir else ())
+    return ",".join(map(_shown_part, spec.split(","))), parse_logdir_spec(spec)
 
 
 def parse_logdir_spec(spec: str) -> tuple[Root, ...]:
@@ -148,14 +155,27 @@ def parse_logdir_spec(spec: str) -> tuple[Root, ...]:
     return tuple(roots)
 
 
+def _shown_part(part: str) -> str:
+    """One part of a ``--logdir_spec``, without credentials."""
+    name, colon, path = part.partition(":")
+    if is_remote(part) or not is_remote(path):
+        return shown(part)
+    return name + colon + shown(path)
+
+
 def _expand(path: str) -> str:
-    return path if _URI.match(path) else os.path.realpath(os.path.expanduser(path))
+    if is_remote(path):
+        files_at(path)  # takes the credentials, where there are some
+        return shown(path)
+    return os.path.realpath(os.path.expanduser(local_path(path)))
 
 
 def shown_path(path: str, root: Root) -> str:
     """``path`` as the tab may show it: below the root, never the server's own folders."""
-    if _URI.match(path):
-        return path
+    if is_remote(path):
+        path, top = shown(path).rstrip("/"), shown(root.path).rstrip("/")
+        relative = path[len(top) + 1 :] if path.startswith(top + "/") else os.path.basename(path)
+        return "/".join(part for part in (root.name, relative) if part)
     relative = os.path.relpath(path, root.path)
     if relative == "." or relative.startswith(".."):
         relative = os.path.basename(path)
@@ -166,6 +186,9 @@ def session_key(session: Session) -> str:
     """A name for the session's present content: its files with their sizes and times."""
     digest = hashlib.sha256(session.path.encode("utf-8", "surrogateescape"))
     for file in session.files:
+        if file.address:
+            digest.update(f"\0{file.path}\0{file.size_bytes} {file.version}".encode("utf-8", "surrogateescape"))
+            continue
         try:
             stat = os.stat(file.path)
             state = f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ino}"
@@ -192,7 +215,8 @@ class Scanner:
     ) -> None:
         self._roots = tuple(roots)
         self._find = find
-        self._min_interval_s = min_interval_s
+        remote = any(is_remote(root.path) for root in self._roots)
+        self._min_interval_s = max(min_interval_s, REMOTE_INTERVAL_S) if remote else min_interval_s
         self._changed = threading.Condition()
         self._running = False
         self._not_before = 0.0

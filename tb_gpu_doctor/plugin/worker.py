@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,6 +28,17 @@ WORKERS = 2
 OWN_FAILURES = ("internal", "out_of_memory")
 # The same of one file of several, by words of their own.
 OWN_FAILURES_ON_FILES = ("file_failed", "file_out_of_memory", "worker_died")
+
+# Failures of a server or of the way to it, which may be over: tried again when asked for after this time.
+PASSING_FAILURES = (
+    "remote_unreachable",
+    "remote_timeout",
+    "remote_changed",
+    "remote_credentials",
+    "remote_denied",
+    "remote_no_room",
+)
+RETRY_S = 10.0
 
 State = Literal["queued", "running", "done", "failed", "unknown"]
 
@@ -67,6 +79,13 @@ class Job(Generic[R]):
         self.result: R | None = None
         self.error: TraceError | None = None
         self.finished = threading.Event()
+        self.failed_at = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it failed for a reason that may be gone by now."""
+        passing = self.error is not None and self.error.code in PASSING_FAILURES
+        return passing and self.finished.is_set() and time.monotonic() - self.failed_at > RETRY_S
 
     def report(self, stage: str, fraction: float) -> None:
         """Note the progress; the fraction never falls, whatever the stages report."""
@@ -97,7 +116,7 @@ class Worker(Generic[R]):
         """
         with self._lock:
             job = self._jobs.get(key)
-            if job is not None:
+            if job is not None and not job.is_over:
                 self._jobs.move_to_end(key)
                 return job
             for old in [j for j in self._jobs.values() if j.owner == owner and j.progress.state != "running"]:
@@ -135,6 +154,7 @@ class Worker(Generic[R]):
                 _LOG.exception("GPU Doctor: the analysis failed")
                 job.error = TraceError("internal", reason=f"{type(error).__name__}: {error}")
             if job.error is not None:
+                job.failed_at = time.monotonic()
                 job.progress = Progress("failed", job.progress.stage, job.progress.progress)
             job.run = _used  # what the analysis captured may go
             self._trim()

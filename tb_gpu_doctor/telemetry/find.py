@@ -6,12 +6,16 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tb_gpu_doctor.files.names import local_path, shown
+from tb_gpu_doctor.files.system import Entry, Files, files_at
 from tb_gpu_doctor.recording_format import FILE_SUFFIX
 
 # As deep as profiles are looked for; the bound also ends symlink mazes.
 MAX_DEPTH = 32
 # A logdir with more is taken for the newest ones.
 MAX_RECORDINGS = 2_000
+# A remote folder that was listed within this time is not listed again.
+LISTING_AGE_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ def find_recordings(
     """Every recording below (or at) a path, in order of its name; a file's own path gives that one.
 
     Args:
-        logdir: a folder or a recording's event file.
+        logdir: a folder or a recording's event file, on this machine or behind ``scheme://``.
         problems: takes ``(path, reason)`` of folders that cannot be read.
     """
     return list(_walk(os.fspath(logdir), [] if problems is None else problems))
@@ -48,24 +52,26 @@ def has_recording(logdir: str | os.PathLike[str]) -> bool:
 
 
 def _walk(root: str, problems: list[tuple[str, str]]) -> Iterator[RecordingFile]:
-    if "://" in root:
-        return
-    if os.path.isfile(root):
-        found = _file(root, "")
+    root = local_path(root)
+    files = files_at(root)
+    root = shown(root)
+    if files.isfile(root):
+        found = _file(files, root, "")
         if found is not None:
             yield found
         return
+    files.refresh(root, LISTING_AGE_S)
     seen: set[tuple[int, int]] = set()
     stack = [(root, "", 0)]
     links: list[tuple[str, str, int]] = []  # followed last, so that a run keeps its own name
     while stack or links:
         folder, run, depth = (stack or links).pop()
         try:
-            stat = os.stat(folder)
+            stat = files.stat(folder)
             if (stat.st_dev, stat.st_ino) in seen:
                 continue
             seen.add((stat.st_dev, stat.st_ino))
-            with os.scandir(folder) as listing:
+            with files.scandir(folder) as listing:
                 entries = sorted(listing, key=lambda entry: entry.name, reverse=True)
         except FileNotFoundError:
             continue  # removed while we walked, or a link into nothing
@@ -74,7 +80,7 @@ def _walk(root: str, problems: list[tuple[str, str]]) -> Iterator[RecordingFile]
             continue
         for entry in entries:
             if entry.name.endswith(FILE_SUFFIX) and "tfevents" in entry.name:
-                found = _file(entry.path, run)
+                found = _file(files, entry.path, run)
                 if found is not None:
                     yield found
             elif depth < MAX_DEPTH and _is_folder(entry):
@@ -83,18 +89,18 @@ def _walk(root: str, problems: list[tuple[str, str]]) -> Iterator[RecordingFile]
                 )
 
 
-def _file(path: str, run: str) -> RecordingFile | None:
+def _file(files: Files, path: str, run: str) -> RecordingFile | None:
     try:
-        stat = os.stat(path)
+        stat = files.stat(path)
     except OSError:
         return None
     # A pipe or a device of this name would hold the reader up for ever.
-    if not os.path.isfile(path):
+    if not files.isfile(path):
         return None
     return RecordingFile(path, run, stat.st_size, stat.st_mtime_ns, stat.st_ino)
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
+def _is_folder(entry: Entry) -> bool:
     try:
         return entry.is_dir()
     except OSError:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
+from tb_gpu_doctor.files.fetching import local_copy
+from tb_gpu_doctor.files.names import is_remote, local_path, shown
+from tb_gpu_doctor.files.parallel_calls import in_parallel
 from tb_gpu_doctor.telemetry.decode import RecordingState, Words, sweep_of
 from tb_gpu_doctor.telemetry.find import MAX_RECORDINGS, RecordingFile, find_recordings, has_recording
 from tb_gpu_doctor.telemetry.records import DamagedFile, read_records
@@ -20,7 +23,7 @@ def read_telemetry(logdir: str | os.PathLike[str], language: str = "en") -> Tele
     """Everything that monitors recorded below (or at) a path.
 
     Args:
-        logdir: a folder at any height above the recordings, or one recording's event file.
+        logdir: a folder at any height above the recordings, or one recording's event file; or their address.
         language: of notes and problems.
 
     Nothing is raised for what lies below: what cannot be read is told in ``problems``.
@@ -47,20 +50,19 @@ class TelemetryReader:
 
     def read(self, logdir: str | os.PathLike[str], language: str = "en") -> Telemetry:
         """As `read_telemetry`."""
-        root = os.fspath(logdir)
+        given = local_path(os.fspath(logdir))
+        root = shown(given)
         unreadable: list[tuple[str, str]] = []
-        files = find_recordings(root, unreadable)
+        files = find_recordings(given, unreadable)
         problems = [_say("unreadable", language, _shown(path, root), reason) for path, reason in unreadable]
-        if "://" in root:
-            problems.append(_say("remote", language, root))
         chosen = _newest(files)
         if len(chosen) < len(files):
             problems.append(_say("too_many", language, root, count=len(files), read=len(chosen)))
         recordings: list[Recording] = []
         sweeps: list[BatchSweep] = []
         known: dict[str, _Known] = {}
-        for file in chosen:
-            entry = known[file.path] = self._read_file(file)
+        for file, entry in zip(chosen, self._read_files(chosen, is_remote(root)), strict=True):
+            known[file.path] = entry
             name = _shown(file.path, root)
             if entry.problem is not None:
                 problems.append(_say("damaged", language, name, entry.problem))
@@ -82,6 +84,17 @@ class TelemetryReader:
         sweeps.sort(key=lambda sweep: (sweep.wall_ns, sweep.run))
         return Telemetry(tuple(recordings), tuple(sweeps), tuple(problems))
 
+    def _read_files(self, files: list[RecordingFile], remote: bool) -> list[_Known]:
+        """Each file; remote ones at the same time, since their server is waited for."""
+        if not remote:
+            return [self._read_file(file) for file in files]
+        entries = []
+        for outcome in in_parallel(self._read_file, files):
+            if not isinstance(outcome, _Known):
+                raise outcome or RuntimeError
+            entries.append(outcome)
+        return entries
+
     def _read_file(self, file: RecordingFile) -> _Known:
         entry = self._known.get(file.path)
         if entry is None or entry.inode != file.inode or file.size_bytes < entry.offset:
@@ -89,7 +102,8 @@ class TelemetryReader:
         if entry.problem is not None or entry.offset == file.size_bytes:
             return entry
         try:
-            entry.offset = read_records(file.path, entry.offset, entry.state.take)
+            with local_copy(file.path) as path:
+                entry.offset = read_records(path, entry.offset, entry.state.take)
         except DamagedFile as error:
             entry.problem = str(error)
         except OSError as error:
@@ -111,6 +125,9 @@ def _newest(files: list[RecordingFile]) -> list[RecordingFile]:
 
 
 def _shown(path: str, root: str) -> str:
+    if is_remote(root):
+        top = root.rstrip("/") + "/"
+        return path[len(top) :] if path.startswith(top) else path
     relative = os.path.relpath(path, root)
     return os.path.basename(path) if relative in (".", os.curdir) or relative.startswith("..") else relative
 

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+from tb_gpu_doctor.files.errors import RemoteError
+from tb_gpu_doctor.files.fetching import local_copy
+from tb_gpu_doctor.files.names import is_remote
 from tb_gpu_doctor.traces.columns import Trace
 from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.sessions import ProfileFile
 
 Progress = Callable[[float], None]
+# Share of the work on a remote file that is getting it.
+_FETCHING = 0.5
 
 
 def read_trace(file: ProfileFile, progress: Progress | None = None) -> Trace:
-    """Decode one file of a session.
+    """Decode one file of a session; a remote one is copied to this machine while it is read.
 
     Args:
         file: as `sessions.find_sessions` lists it.
         progress: called with the share of the file that is decoded, 0..1.
 
     Raises:
-        TraceError: the file's ``problem``, or what its reader says; ``unsupported_format`` without a reader.
+        TraceError: the file's ``problem``, or what its reader says; ``unsupported_format`` without a reader;
+            what begins with ``remote_`` where a remote file cannot be fetched.
     """
     if file.problem is not None:
         raise TraceError(file.problem.code, file.path, **file.problem.params)
+    if is_remote(file.path):
+        return _read_remote(file, progress or (lambda _share: None))
     # Here, not above: a session needs the readers of its own format only.
     if file.format == "xplane":
         from tb_gpu_doctor.traces.xplane import read_xplane
@@ -33,3 +42,20 @@ def read_trace(file: ProfileFile, progress: Progress | None = None) -> Trace:
 
         return read_trace_json(file.path, file.host, progress)
     raise TraceError("unsupported_format", file.path)
+
+
+def _read_remote(file: ProfileFile, progress: Progress) -> Trace:
+    """The trace of a copy, under the file's own name."""
+    try:
+        with local_copy(file.address or file.path, lambda share: progress(share * _FETCHING)) as path:
+            here = replace(file, path=path, address="")
+            trace = read_trace(here, lambda share: progress(_FETCHING + share * (1 - _FETCHING)))
+            return replace(trace, path=file.path)
+    except TraceError as error:
+        raise error.with_path(file.path) from None
+    except RemoteError as error:
+        raise TraceError(error.code, file.path, **error.params) from None
+    except FileNotFoundError:
+        raise TraceError("missing_path", file.path) from None
+    except OSError as error:
+        raise TraceError("io_error", file.path, reason=error.strerror or str(error)) from None

@@ -3,7 +3,7 @@
 A session is a folder ``<run>/plugins/profile/<session>/`` at any depth, holding one
 file a host; or, of PyTorch, one recording among the ``*.pt.trace.json[.gz]`` of any folder, one file
 a process. Callers may also name the run, the ``profile`` folder, the session folder or one file:
-whatever they have at hand works.
+whatever they have at hand works, on this machine or behind an address such as ``gs://...``.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from tb_gpu_doctor.files.errors import RemoteError
+from tb_gpu_doctor.files.names import local_path, shown
+from tb_gpu_doctor.files.system import LOCAL, Entry, Files, files_at
 from tb_gpu_doctor.recording_format import FILE_SUFFIX as RECORDING_SUFFIX
 from tb_gpu_doctor.recording_format import FOLDER as TELEMETRY_FOLDER
 from tb_gpu_doctor.traces.errors import Note, TraceError
@@ -42,7 +45,14 @@ TELEMETRY = "telemetry"
 
 @dataclass(frozen=True)
 class ProfileFile:
-    """One host's file in a session; ``problem`` says why it cannot be read, if so."""
+    """One host's file in a session.
+
+    Attributes:
+        path: as it may be shown.
+        problem: why it cannot be read, if so.
+        address: of a remote file, with the credentials that were in the address: to open it, never to show it.
+        version: of a remote file, names its present content; "" where the store does not tell.
+    """
 
     path: str
     host: str
@@ -50,6 +60,8 @@ class ProfileFile:
     size_bytes: int
     modified_unix_s: float
     problem: Note | None = None
+    address: str = field(default="", repr=False)
+    version: str = ""
 
 
 @dataclass(frozen=True)
@@ -124,40 +136,42 @@ def find_sessions(path: str) -> SessionScan:
     """Find every session below (or at) ``path``.
 
     Raises:
-        TraceError: ``missing_path``, ``no_permission``, ``remote_path`` or ``io_error`` for ``path``
-            itself; problems below it are collected in the result.
+        TraceError: ``missing_path``, ``no_permission`` or ``io_error`` for ``path`` itself, and what begins with
+            ``remote_`` for an address; problems below it are collected in the result.
     """
-    path = os.fspath(path)
-    if "://" in path:
-        raise TraceError("remote_path", path)
+    path = local_path(os.fspath(path))
+    files = files_at(path)
+    path = shown(path)
     try:
-        os.stat(path)
+        files.stat(path)
     except FileNotFoundError:
         raise TraceError("missing_path", path) from None
-    except PermissionError:
-        raise TraceError("no_permission", path) from None
     except (OSError, ValueError) as error:
-        raise TraceError("io_error", path, reason=_reason(error)) from None
-    if os.path.isfile(path):
+        raise _folder_error(path, error) from None
+    if files.isfile(path):
         beside = home_beside(path)
         if path.endswith(RECORDING_SUFFIX) and beside is not None:
             return SessionScan(path, tuple(_with_telemetry([], [beside])), (os.path.basename(path),), ())
-        single = replace(_single_file(path), homes=(beside,) if beside else ())
+        single = replace(_single_file(files, path), homes=(beside,) if beside else ())
         return SessionScan(path, (single,), (os.path.basename(path),), ())
+    files.refresh(path)
     problems: list[TraceError] = []
     sessions: list[Session] = []
     homes: list[Home] = []
-    for run, folder, torch in _session_folders(path, problems, homes):
+    for run, folder, torch in _session_folders(files, path, problems, homes):
         if torch:
-            sessions.extend(_torch_sessions(run, folder, torch))
-        elif (session := _read_session(run, folder, problems)) is not None:
+            sessions.extend(_torch_sessions(files, run, folder, torch))
+        elif (session := _read_session(files, run, folder, problems)) is not None:
             sessions.append(session)
     sessions.sort(key=lambda s: (s.recorded_unix_s, s.session, s.run), reverse=True)
     sessions = _with_telemetry(sessions, homes or [home for home in (home_beside(path),) if home])
     pattern = "/".join((*PROFILE_FOLDER, "*", "*" + XPLANE_SUFFIX))
     searched = (pattern, "**/" + pattern, "*" + XPLANE_SUFFIX, "**/*.pt.trace.json[.gz]", "**/gpu_doctor/*/*")
-    if not sessions and not os.access(path, os.R_OK | os.X_OK):
-        raise TraceError("no_permission", path)
+    if not sessions and not files.readable(path):
+        # Of an address the reason is known.
+        raise next((error for error in problems if error.path == path), TraceError("no_permission", path))
+    if files.is_cut(path):
+        problems.append(TraceError("remote_cut", path))
     return SessionScan(path, tuple(sessions), searched, tuple(problems))
 
 
@@ -166,7 +180,7 @@ def _with_telemetry(sessions: list[Session], homes: list[Home]) -> list[Session]
     found = {home.run: (home, files) for home in homes if (files := recording_files(home.folder))}
     entries = []
     for home, files in found.values():
-        listed = [_profile_file(path, host, TELEMETRY) for path, host in files]
+        listed = [_profile_file(files_at(path), path, host, TELEMETRY) for path, host in files]
         entries.append(replace(_session(home.run, TELEMETRY, home.folder, listed), homes=(home,)))
     entries.sort(key=lambda entry: (entry.modified_unix_s, entry.run), reverse=True)
     joined = [
@@ -180,7 +194,9 @@ def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def _folder_error(folder: str, error: OSError) -> TraceError:
+def _folder_error(folder: str, error: OSError | ValueError) -> TraceError:
+    if isinstance(error, RemoteError):
+        return TraceError(error.code, folder, **error.params)
     if isinstance(error, PermissionError):
         return TraceError("no_permission", folder)
     return TraceError("io_error", folder, reason=_reason(error))
@@ -189,55 +205,56 @@ def _folder_error(folder: str, error: OSError) -> TraceError:
 _Found = tuple[str, str, list[str]]
 
 
-def _session_folders(root: str, problems: list[TraceError], homes: list[Home]) -> Iterator[_Found]:
+def _session_folders(files: Files, root: str, problems: list[TraceError], homes: list[Home]) -> Iterator[_Found]:
     """(run, folder, PyTorch's files in it) at any depth of ``root``; without such files it is a session folder.
 
     ``root`` may lie inside ``plugins/profile``. ``homes`` takes the runs with telemetry.
     """
-    parts = os.path.abspath(root).split(os.sep)
-    if tuple(parts[-3:-1]) == PROFILE_FOLDER or _holds_profiles(root):
+    parts = files.abspath(root).split(files.sep)
+    if tuple(parts[-3:-1]) == PROFILE_FOLDER or _holds_profiles(files, root):
         yield "", root, []
     if tuple(parts[-2:]) == PROFILE_FOLDER:
-        for name in _listed(root, problems)[0]:
-            yield "", os.path.join(root, name), []
+        for name in _listed(files, root, problems)[0]:
+            yield "", files.join(root, name), []
         return
     if parts[-1] == PROFILE_FOLDER[0]:
-        for name in _listed(os.path.join(root, PROFILE_FOLDER[1]), problems)[0]:
-            yield "", os.path.join(root, PROFILE_FOLDER[1], name), []
+        profile = files.join(root, PROFILE_FOLDER[1])
+        for name in _listed(files, profile, problems)[0]:
+            yield "", files.join(profile, name), []
     seen: set[tuple[int, int]] = set()
     stack = [(root, "", 0)]
     links: list[tuple[str, str, int]] = []  # followed last, so that a run keeps its own name
     while stack or links:
         folder, run, depth = (stack or links).pop()
         try:
-            stat = os.stat(folder)
+            stat = files.stat(folder)
         except OSError:
             continue
         if (stat.st_dev, stat.st_ino) in seen:
             continue
         seen.add((stat.st_dev, stat.st_ino))
-        folders, torch = _listed(folder, problems)
+        folders, torch = _listed(files, folder, problems)
         if torch and not (folder == root and tuple(parts[-3:-1]) == PROFILE_FOLDER):
             yield run, folder, torch
         for name in folders:
-            child = os.path.join(folder, name)
+            child = files.join(folder, name)
             if name == PROFILE_FOLDER[0]:
-                profile = os.path.join(child, PROFILE_FOLDER[1])
-                if os.path.isdir(profile):
-                    for session in _listed(profile, problems)[0]:
-                        yield run, os.path.join(profile, session), []
+                profile = files.join(child, PROFILE_FOLDER[1])
+                if files.isdir(profile):
+                    for session in _listed(files, profile, problems)[0]:
+                        yield run, files.join(profile, session), []
             elif depth < MAX_DEPTH:
                 if name == TELEMETRY_FOLDER:  # or a folder that is only called so: look into it all the same
                     homes.append(Home(run, child))
-                later = links if os.path.islink(child) else stack
+                later = links if files.islink(child) else stack
                 later.append((child, f"{run}/{name}" if run else name, depth + 1))
 
 
-def _listed(folder: str, problems: list[TraceError]) -> tuple[list[str], list[str]]:
+def _listed(files: Files, folder: str, problems: list[TraceError]) -> tuple[list[str], list[str]]:
     """(folders, PyTorch's trace files) in a folder."""
     folders, torch = [], []
     try:
-        with os.scandir(folder) as entries:
+        with files.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.endswith(TORCH_SUFFIXES):
                     torch.append(entry.name)
@@ -251,55 +268,55 @@ def _listed(folder: str, problems: list[TraceError]) -> tuple[list[str], list[st
     return sorted(folders), torch
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
+def _is_folder(entry: Entry) -> bool:
     try:
         return entry.is_dir()
     except OSError:
         return False
 
 
-def _holds_profiles(folder: str) -> bool:
+def _holds_profiles(files: Files, folder: str) -> bool:
     suffixes = tuple(suffix for suffix, form in _READABLE_SUFFIXES if form != "kineto")
     try:
-        return any(name.endswith(suffixes) and torch_stem(name) is None for name in os.listdir(folder))
+        return any(name.endswith(suffixes) and torch_stem(name) is None for name in files.listdir(folder))
     except OSError:
         return False
 
 
-def _torch_sessions(run: str, folder: str, names: list[str]) -> Iterator[Session]:
+def _torch_sessions(files: Files, run: str, folder: str, names: list[str]) -> Iterator[Session]:
     """The recordings in a folder of PyTorch's traces."""
-    base = os.path.basename(os.path.abspath(folder))
+    base = os.path.basename(files.abspath(folder))
     for capture in captures(names):
-        files = [
-            _profile_file(os.path.join(folder, name), host, "kineto")
+        listed = [
+            _profile_file(files, files.join(folder, name), host, "kineto")
             for host, name in capture.files
-            if not os.path.isdir(os.path.join(folder, name))
+            if not files.isdir(files.join(folder, name))
         ]
-        if files:
-            yield _session(run, capture.name or base, folder, files)
+        if listed:
+            yield _session(run, capture.name or base, folder, listed)
 
 
-def _read_session(run: str, folder: str, problems: list[TraceError]) -> Session | None:
+def _read_session(files: Files, run: str, folder: str, problems: list[TraceError]) -> Session | None:
     try:
-        names = sorted(os.listdir(folder))
+        names = sorted(files.listdir(folder))
     except FileNotFoundError:
         return None
     except OSError as error:
         problems.append(_folder_error(folder, error))
         return None
     # The first format that a host has is read; one with formats we cannot read is listed with the reason.
-    files: dict[str, ProfileFile] = {}
+    listed: dict[str, ProfileFile] = {}
     for suffix, form in (*_READABLE_SUFFIXES, *UNREADABLE_SUFFIXES):
         for name in names:
             if name.endswith(suffix) and (form == "kineto" or torch_stem(name) is None):
                 host = name[: -len(suffix)]
                 problem = Note(form, {"file": name}) if (suffix, form) in UNREADABLE_SUFFIXES else None
-                if host not in files:
-                    files[host] = _profile_file(os.path.join(folder, name), host, form, problem)
-    if not files:
+                if host not in listed:
+                    listed[host] = _profile_file(files, files.join(folder, name), host, form, problem)
+    if not listed:
         return None
-    ordered = sorted(files.values(), key=lambda file: natural_key(file.host))
-    return _session(run, os.path.basename(os.path.abspath(folder)), folder, ordered)
+    ordered = sorted(listed.values(), key=lambda file: natural_key(file.host))
+    return _session(run, os.path.basename(files.abspath(folder)), folder, ordered)
 
 
 def _session(run: str, name: str, folder: str, files: list[ProfileFile]) -> Session:
@@ -315,15 +332,18 @@ def _session(run: str, name: str, folder: str, files: list[ProfileFile]) -> Sess
     )
 
 
-def _profile_file(path: str, host: str, form: str, problem: Note | None = None) -> ProfileFile:
+def _profile_file(files: Files, path: str, host: str, form: str, problem: Note | None = None) -> ProfileFile:
     size, modified = 0, 0.0
+    address = version = ""
     try:
-        stat = os.stat(path)
+        stat = files.stat(path)
         size, modified = stat.st_size, stat.st_mtime
+        if files is not LOCAL:
+            size, address, version = max(0, size), files.address(path), files.version(stat)
     except OSError as error:
         reason = _reason(error)
         problem = problem or Note("unreadable_file", {"file": os.path.basename(path), "reason": reason})
-    return ProfileFile(path, host, form, size, modified, problem)
+    return ProfileFile(path, host, form, size, modified, problem, address, version)
 
 
 def host_of(path: str) -> str:
@@ -337,7 +357,7 @@ def host_of(path: str) -> str:
     return name
 
 
-def _single_file(path: str) -> Session:
+def _single_file(files: Files, path: str) -> Session:
     """A session of one file; what is not called after another format is taken for an XPlane."""
     name = os.path.basename(path)
     form, problem = "xplane", None
@@ -349,5 +369,6 @@ def _single_file(path: str) -> Session:
     else:
         if name.endswith((".gz", ".zip", ".zst")):
             problem = Note("unsupported_format", {"file": name})
-    folder = os.path.dirname(os.path.abspath(path))
-    return _session("", os.path.basename(folder), folder, [_profile_file(path, host_of(path), form, problem)])
+    folder = os.path.dirname(files.abspath(path))
+    listed = [_profile_file(files, path, host_of(path), form, problem)]
+    return _session("", os.path.basename(folder), folder, listed)

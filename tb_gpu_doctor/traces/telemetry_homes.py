@@ -9,11 +9,14 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tb_gpu_doctor.files.system import files_at
 from tb_gpu_doctor.recording_format import FILE_SUFFIX, FOLDER
 
 # Deeper than a host, a process and what a remote store adds, no monitor writes.
 _MAX_DEPTH = 4
 _MAX_FILES = 10_000
+# A remote folder that was listed within this time is not listed again.
+LISTING_AGE_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -26,12 +29,14 @@ class Home:
 
 def recording_files(folder: str) -> list[tuple[str, str]]:
     """(path, host) of every recording in a ``gpu_doctor`` folder, by name; what cannot be read is left out."""
+    files = files_at(folder)
+    files.refresh(folder, LISTING_AGE_S)
     found: list[tuple[str, str]] = []
     stack = [(folder, "", 0)]
     while stack and len(found) < _MAX_FILES:
         current, host, depth = stack.pop()
         try:
-            with os.scandir(current) as entries:
+            with files.scandir(current) as entries:
                 listed = sorted(entries, key=lambda entry: entry.name, reverse=True)
         except OSError:
             continue
@@ -78,12 +83,13 @@ def nearest_homes(run: str, homes: Iterable[str]) -> tuple[str, ...]:
 
 def home_beside(path: str) -> Home | None:
     """The home of what was named by its own path: a profile's run folder, a file's own folder, or a place in a home."""
-    folder = path if os.path.isdir(path) else os.path.dirname(os.path.abspath(path))
-    parts = os.path.abspath(folder).split(os.sep)
+    files = files_at(path)
+    folder = path if files.isdir(path) else os.path.dirname(files.abspath(path))
+    parts = files.abspath(folder).split(files.sep)
     if FOLDER in parts and recording_files(folder):
         last = len(parts) - 1 - parts[::-1].index(FOLDER)
-        return Home("", os.sep.join(parts[: last + 1]))
+        return Home("", files.sep.join(parts[: last + 1]))
     if tuple(parts[-3:-1]) == ("plugins", "profile"):
-        folder = os.sep.join(parts[:-3]) or os.sep
-    candidate = os.path.join(folder, FOLDER)
-    return Home("", candidate) if os.path.isdir(candidate) and recording_files(candidate) else None
+        folder = files.sep.join(parts[:-3]) or files.sep
+    candidate = files.join(folder, FOLDER)
+    return Home("", candidate) if files.isdir(candidate) and recording_files(candidate) else None

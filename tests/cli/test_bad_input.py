@@ -107,7 +107,7 @@ def test_riegeli_says_what_to_do(tmp_path: Path, capsys: Output) -> None:
 
 
 def test_a_remote_address(capsys: Output) -> None:
-    assert "remote" in refused(capsys, "diagnose", "gs://bucket/logs")
+    assert "gpudoctor://" in refused(capsys, "diagnose", "gpudoctor://me:secret@bucket/logs")
 
 
 @pytest.mark.parametrize("path", ["\0", "x" * 5000, "a\x1b[31mb\nc"])

@@ -76,12 +76,12 @@ def test_newest_comes_first_over_all_roots(tmp_path: Path):
 
 
 def test_a_missing_or_remote_logdir_is_a_problem_not_a_crash(tmp_path: Path):
-    scanner = Scanner([Root("", str(tmp_path / "nothing")), Root("far", "gs://bucket/logs")])
+    scanner = Scanner([Root("", str(tmp_path / "nothing")), Root("far", "gpudoctor://bucket/logs")])
     snapshot = scanner.snapshot(wait_s=5)
     assert snapshot.complete and not snapshot.sessions
     assert [(problem.path, problem.error.code) for problem in snapshot.problems] == [
         ("nothing", "missing_path"),
-        ("far", "remote_path"),
+        ("far", "remote_unknown"),
     ]
 
 

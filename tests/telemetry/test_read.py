@@ -327,7 +327,7 @@ def test_recordings_are_found_at_any_depth_and_loops_end(tmp_path: Path) -> None
 def test_has_recording_opens_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not has_recording(tmp_path)
     assert not has_recording(tmp_path / "missing")
-    assert not has_recording("gs://bucket/logs")
+    assert not has_recording("memory://no/such/logs")
     (tmp_path / "events.out.tfevents.1.host.1.0").write_bytes(b"")
     assert not has_recording(tmp_path)
     recorded_file(tmp_path / "run", ticks=1)
@@ -351,8 +351,8 @@ def test_folders_that_cannot_be_read_are_told(tmp_path: Path, monkeypatch: pytes
     assert "closed" in telemetry.problems[0] and "Permission denied" in telemetry.problems[0]
 
 
-def test_a_remote_logdir_is_said_to_be_one() -> None:
-    assert "remote address" in read_telemetry("gs://bucket/logs").problems[0]
+def test_an_address_that_nothing_opens_is_told() -> None:
+    assert "gpudoctor://bucket/logs" in read_telemetry("gpudoctor://bucket/logs").problems[0]
 
 
 def test_a_pipe_of_such_a_name_holds_nobody_up(tmp_path: Path) -> None:

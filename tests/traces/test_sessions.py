@@ -305,8 +305,8 @@ def test_files_where_folders_should_be(tmp_path: Path) -> None:
     [
         ("/no/such/place", "missing_path"),
         ("", "missing_path"),
-        ("gs://bucket/logs", "remote_path"),
-        ("s3://bucket", "remote_path"),
+        ("memory://no/such/place", "missing_path"),
+        ("gpudoctor://bucket", "remote_unknown"),
         ("a\0b", "io_error"),
         ("x" * 5000, "io_error"),
     ],

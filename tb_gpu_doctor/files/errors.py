@@ -1,0 +1,112 @@
+"""What can go wrong with remote files, as codes that `traces.errors` and the catalogues know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tb_gpu_doctor.files.names import scrubbed
+
+# What a backend says when it found no credentials, wherever it looked.
+_NO_CREDENTIALS = (
+    "nocredentials",
+    "credentialserror",
+    "defaultcredentials",
+    "partialcredentials",
+    "profilenotfound",
+    "refresherror",
+    "tokenretrieval",
+    "ssotoken",
+    "credentialunavailable",
+)
+_NO_CREDENTIALS_WORDS = ("anonymous caller", "unable to locate credentials", "must provide either a connection_string")
+_DENIED_WORDS = (
+    "accessdenied",
+    "access denied",
+    "invalidaccesskeyid",
+    "signaturedoesnotmatch",
+    "expiredtoken",
+    "invalidtoken",
+    "authenticationfailed",
+    "authentication failed",
+    "authorizationfailure",
+    "forbidden",
+    "unauthorized",
+    "security token included in the request is",
+)
+_UNREACHABLE = (
+    "clientconnector",
+    "endpointconnection",
+    "connectionclosed",
+    "serverdisconnected",
+    "gaierror",
+    "sslerror",
+)
+
+
+class RemoteError(OSError):
+    """A remote file or folder that cannot be read.
+
+    Attributes:
+        code: catalogue key below ``errors.``.
+        params: what its sentence needs beside the path.
+    """
+
+    def __init__(self, code: str, **params: Any) -> None:
+        self.code = code
+        self.params: dict[str, Any] = params
+        reason = str(params.get("reason") or params.get("command") or code.replace("_", " "))
+        super().__init__(None, reason)
+        self.strerror = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (self.code, self.params)
+
+
+def _rebuilt(code: str, params: dict[str, Any]) -> RemoteError:
+    return RemoteError(code, **params)
+
+
+def translated(error: BaseException, scheme: str, secrets: tuple[str, ...] = ()) -> OSError:
+    """What a backend's exception means: a `RemoteError`, or `FileNotFoundError`. Nothing secret is left in it."""
+    if isinstance(error, RemoteError):
+        return error
+    chain = _chain(error)
+    names = " ".join(type(link).__name__ for link in chain).lower()
+    words = " ".join(str(link) for link in chain).lower()
+    statuses = {_status(link) for link in chain}
+    # A backend may call everything "not found"; what led to that says more.
+    telling = next((link for link in chain if not isinstance(link, FileNotFoundError)), error)
+    reason = scrubbed(str(telling) or type(telling).__name__, secrets)
+    if any(name in names for name in _NO_CREDENTIALS) or any(word in words for word in _NO_CREDENTIALS_WORDS):
+        return RemoteError("remote_credentials", scheme=scheme, reason=reason)
+    denied = any(isinstance(link, PermissionError) for link in chain) or statuses & {401, 403}
+    if denied or any(word in words for word in _DENIED_WORDS):
+        return RemoteError("remote_denied", scheme=scheme, reason=reason)
+    if "fileexpired" in names:
+        return RemoteError("remote_changed")
+    if any(isinstance(link, (TimeoutError, ConnectionError)) for link in chain) or "timeout" in names:
+        return RemoteError("remote_unreachable", reason=reason)
+    if any(name in names for name in _UNREACHABLE):
+        return RemoteError("remote_unreachable", reason=reason)
+    if isinstance(error, FileNotFoundError) or statuses & {404}:
+        return FileNotFoundError(reason)
+    return RemoteError("io_error", reason=reason)
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """The exception and those that led to it."""
+    links: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in links and len(links) < 10:
+        links.append(link)
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    return links
+
+
+def _status(error: BaseException) -> int | None:
+    """The HTTP status that an exception carries."""
+    for name in ("status", "code", "status_code"):
+        value = getattr(error, name, None)
+        if isinstance(value, (int, str)) and str(value).isdecimal():
+            return int(value)
+    return None

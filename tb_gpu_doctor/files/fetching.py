@@ -1,0 +1,107 @@
+"""A remote file as a file of this machine, for as long as it is read."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
+
+from tb_gpu_doctor.files.errors import RemoteError
+from tb_gpu_doctor.files.names import is_remote, shown
+
+_PIECE_BYTES = 8 << 20
+# What stays free where the copy lies.
+_RESERVE_BYTES = 64 << 20
+
+
+@contextlib.contextmanager
+def local_copy(path: str, progress: Callable[[float], None] | None = None) -> Iterator[str]:
+    """The path of a file with the same content: the file itself, or of a remote one a copy that is gone afterwards.
+
+    The copy lies in the folder for temporary files, where possible without a name, so that it is gone even
+    where the process is killed.
+
+    Args:
+        path: a local path, or an address.
+        progress: called with the share that is here, 0..1.
+
+    Raises:
+        OSError: the file cannot be read; a `RemoteError` of a remote one.
+    """
+    if not is_remote(path):
+        yield path
+        return
+    # Windows opens no file a second time that will be deleted, so there it is deleted by hand.
+    with _nameless() if os.path.isdir("/proc/self/fd") else _named() as (file, name):
+        download(path, file, progress)
+        file.flush()
+        yield name
+
+
+@contextlib.contextmanager
+def _nameless() -> Iterator[tuple[BinaryIO, str]]:
+    with tempfile.TemporaryFile(prefix="gpu-doctor-") as file:
+        yield file, f"/proc/self/fd/{file.fileno()}"
+
+
+@contextlib.contextmanager
+def _named() -> Iterator[tuple[BinaryIO, str]]:
+    descriptor, name = tempfile.mkstemp(prefix="gpu-doctor-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file, name
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+
+
+def download(path: str, into: BinaryIO, progress: Callable[[float], None] | None = None) -> int:
+    """Copy a remote file piece by piece and return its size in bytes.
+
+    Raises:
+        OSError: `RemoteError` ``remote_no_room``, ``remote_changed``, or what the backend says.
+    """
+    from tb_gpu_doctor.files.remote import remote_at
+
+    files = remote_at(path)
+    path = shown(path)
+    free = shutil.disk_usage(tempfile.gettempdir()).free - _RESERVE_BYTES
+    try:
+        with _opened(files.backend(), files.inner(path)) as source:
+            size = getattr(source, "size", None)
+            size = size if isinstance(size, int) and not isinstance(size, bool) else None
+            if size is not None and size > free:
+                raise RemoteError("remote_no_room", size_bytes=size, free_bytes=max(0, free))
+            done = 0
+            while piece := source.read(_PIECE_BYTES):
+                done += len(piece)
+                if size is not None and done > size:
+                    raise RemoteError("remote_changed")
+                if done > free:
+                    raise RemoteError("remote_no_room", size_bytes=done, free_bytes=max(0, free))
+                _write(into, piece)
+                if progress is not None and size:
+                    progress(done / size)
+            if size is not None and done != size:
+                raise RemoteError("remote_changed")
+            return done
+    except Exception as error:
+        raise files.translated(error) from None
+
+
+def _write(into: BinaryIO, piece: bytes) -> None:
+    try:
+        into.write(piece)
+    except OSError as error:
+        raise RemoteError("remote_no_room", size_bytes=len(piece), free_bytes=0, reason=str(error.strerror)) from None
+
+
+def _opened(backend: Any, inner: str) -> Any:
+    """A reader that asks for each piece once and keeps none."""
+    try:
+        return backend.open(inner, "rb", block_size=_PIECE_BYTES, cache_type="none")
+    except TypeError:  # a backend that knows no such options
+        return backend.open(inner, "rb")
