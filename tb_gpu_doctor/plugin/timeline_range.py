@@ -271,6 +271,22 @@ class RangeView:
                 cells[index, 0] = fill_levels(np.diff(source.waits.time_before(edges)), np.diff(edges))
         return np.array([len(self._sources), 1, width], dtype="<u4").tobytes() + cells.tobytes()
 
+    def waits(self) -> dict[str, list[int]]:
+        """All waiting inside collectives that the lanes show: ``lane``, ``start_ps`` and ``end_ps`` of each stretch."""
+        starts = [source.waits.start for source in self._sources]
+        lengths = [
+            np.diff(source.waits.before) if len(source.waits.start) else source.waits.start for source in self._sources
+        ]
+        lanes = [np.full(len(start), index, np.int64) for index, start in enumerate(starts)]
+        if not starts:
+            return {"lane": [], "start_ps": [], "end_ps": []}
+        start, length = np.concatenate(starts), np.concatenate(lengths)
+        return {
+            "lane": np.concatenate(lanes).tolist(),
+            "start_ps": start.tolist(),
+            "end_ps": (start + length).tolist(),
+        }
+
     def streams(self, lane: int, start: int, end: int, limit: int = DEFAULT_STREAM_EVENTS) -> dict[str, Any]:
         """The answer of ``timeline/streams``: what each stream of one GPU ran in [start, end), and who launched when.
 
