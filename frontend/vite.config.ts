@@ -1,11 +1,13 @@
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
+import { keylessSpanish } from "./scripts/keyless.mjs";
 
 const outDir = process.env.BUNDLE_OUT_DIR ?? fileURLToPath(new URL("../tb_gpu_doctor/plugin/static", import.meta.url));
 
 // One self-contained module: TensorBoard imports index.js and calls render(). No chunk,
 // no asset beside it, so nothing else has to be served or cached.
 export default defineConfig({
+  plugins: [keylessSpanish()],
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   build: {
     outDir,

@@ -322,6 +322,8 @@ describe("the environment", () => {
   it("puts the worst first, and bounds the rest", () => {
     expect(problemsOf(report).map(({ severity }) => severity)).toEqual(["critical", "info"]);
     expect(problemsOf({})).toEqual([]);
+    const odd = [{ code: "of_the_future", text: "" }, "nonsense", null] as never[];
+    expect(problemsOf({ problems: odd })).toEqual([{ severity: "info", text: "of_the_future", fix: [] }]);
     expect(reportText(report)).not.toContain("problems");
     expect(reportText({ system: "x".repeat(500) }, 100).length).toBeLessThan(110);
   });

@@ -7,6 +7,7 @@ import { CompareView } from "./compare/CompareView";
 import { GapsView } from "./gaps/GapsView";
 import { GpusView } from "./gpus/GpusView";
 import { HistoryView } from "./history/HistoryView";
+import { InputView } from "./input/InputView";
 import { KernelsView } from "./kernels/KernelsView";
 import { StepsView } from "./steps/StepsView";
 import { TelemetryView } from "./telemetry/TelemetryView";
@@ -41,6 +42,7 @@ export const VIEWS: readonly View[] = [
   { id: "steps", label: "view_steps", component: StepsView, offered: hasGpus },
   { id: "gpus", label: "view_gpus", component: GpusView, offered: hasGpus },
   { id: "kernels", label: "view_kernels", component: KernelsView, offered: hasGpus },
+  { id: "input", label: "view_input", component: InputView, offered: hasGpus },
   { id: "telemetry", label: "view_telemetry", component: TelemetryView },
   { id: "compare", label: "view_compare", component: CompareView, offered: hasOthers },
   { id: "history", label: "view_history", component: HistoryView, offered: hasOthers },

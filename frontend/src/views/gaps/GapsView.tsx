@@ -14,7 +14,7 @@ import { GapHistogram } from "./GapHistogram";
 import { GapStory } from "./GapStory";
 import { GapTable } from "./GapTable";
 
-const gapCause = choiceParam("gap_cause", ["", ...CAUSES]);
+export const gapCause = choiceParam("gap_cause", ["", ...CAUSES]);
 const gapLane = indexParam("gap_gpu");
 const gapChosen = textParam("gap");
 

@@ -25,8 +25,8 @@ function Report({ recording, named }: { recording: Recording; named: boolean }) 
                 <Icon name={known(problem.severity)} />
                 {tId("severity", problem.severity)}
               </span>
-              <p>{cleanText(String(problem.text).slice(0, 2000))}</p>
-              {problem.fix?.length ? (
+              <p>{cleanText(problem.text.slice(0, 2000))}</p>
+              {problem.fix.length ? (
                 <RichText text={`\`\`\`\n${problem.fix.join("\n").slice(0, 4000)}\n\`\`\``} />
               ) : null}
             </li>

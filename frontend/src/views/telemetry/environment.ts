@@ -1,4 +1,4 @@
-import type { Environment } from "../../api/telemetry";
+import type { Environment, EnvironmentProblem } from "../../api/telemetry";
 import type { MessageKey } from "../../i18n";
 
 /** The facts of an environment report that most questions are about. */
@@ -59,9 +59,16 @@ export function environmentFacts(report: Environment): EnvironmentFact[] {
 
 const RANK: Record<string, number> = { critical: 0, warning: 1, info: 2 };
 
-/** Problems, the worst first. */
-export const problemsOf = ({ problems }: Environment) =>
-  (Array.isArray(problems) ? [...problems] : []).sort((a, b) => (RANK[a.severity] ?? 3) - (RANK[b.severity] ?? 3));
+/** Problems, the worst first; what is none is left out, what has no words is called by its code. */
+export const problemsOf = ({ problems }: Environment): EnvironmentProblem[] =>
+  (Array.isArray(problems) ? problems : [])
+    .filter(isObject)
+    .map((problem) => ({
+      severity: text(problem.severity) ?? "info",
+      text: text(problem.text) ?? text(problem.code) ?? "?",
+      fix: Array.isArray(problem.fix) ? problem.fix.map(String) : [],
+    }))
+    .sort((a, b) => (RANK[a.severity] ?? 3) - (RANK[b.severity] ?? 3));
 
 /** The whole report as text; long ones are cut, since a page must not hang on them. */
 export function reportText(report: Environment, most = 60_000): string {
