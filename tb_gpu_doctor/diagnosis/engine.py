@@ -158,12 +158,13 @@ def _doubts(context: Context, findings: Sequence[Finding]) -> tuple[Phrase, ...]
 
 def _warnings(context: Context, failures: Sequence[TraceError]) -> tuple[str | Phrase, ...]:
     found: list[str | Phrase] = []
-    for error in failures:
-        found.append(Phrase("report.unreadable_file", {"error": error}))
     missing = context.job.missing_ranks
     if missing:
         some = tuple(str(rank) for rank in missing[:_MAX_RANKS]) + (("…",) if len(missing) > _MAX_RANKS else ())
         found.append(Phrase("report.missing_ranks", {"ranks": some, "count": len(missing)}))
+    # behind the ranks: many bad files must not hide them
+    for error in failures:
+        found.append(Phrase("report.unreadable_file", {"error": error}))
     for profile in context.profiles:
         found += profile.trace.errors
         found += profile.trace.warnings

@@ -45,7 +45,9 @@ _BAR_WIDTH = 32
 _LEAST_BAR_WIDTH = 16
 # What usually stands beside a bar: the GPU, four parts and the largest cause.
 _BESIDE_BAR = 80
-_MAX_GPUS = 32
+# More GPUs than this are shown by their extremes only, so many in each direction.
+_MAX_GPUS = 16
+_EXTREMES = 3
 _MAX_KERNELS = 5
 _MAX_EVIDENCE = 3
 # Two GPUs show the same moment when they share this much of it.
@@ -140,16 +142,18 @@ class _Writer:
         yield _title("report.sections.time", lang)
         gpus = [gpu for gpu in diagnosis.gpus if gpu.wall]
         show_host = len(diagnosis.hosts) > 1
-        labels = [gpu_names(GpuNames((gpu.gpu,), 0, show_host), lang) for gpu in gpus]
+        shown = gpus if len(gpus) <= _MAX_GPUS else _extremes(gpus)
+        labels = [gpu_names(GpuNames((gpu.gpu,), 0, show_host), lang) for gpu in shown]
         width = max(len(label) for label in labels)
         cells = min(_BAR_WIDTH, max(_LEAST_BAR_WIDTH, self.console.width - _BESIDE_BAR))
         rest = " " * (width + cells + 6)
-        for gpu, label in zip(gpus[:_MAX_GPUS], labels, strict=False):
+        for gpu, label in zip(shown, labels, strict=True):
             lead = Text(f"  {label.ljust(width)}  ").append_text(_bar(gpu, cells)).append("  ")
             for index, line in enumerate(self.wrapped(_shares(gpu, lang), "", rest)):
                 yield lead.append_text(line) if not index else line
-        if len(gpus) > _MAX_GPUS:
-            yield Text("  " + text("report.more_gpus", lang, count=len(gpus) - _MAX_GPUS), style="dim")
+        if len(gpus) > len(shown):
+            folded = Text(text("report.folded_gpus", lang, count=len(gpus) - len(shown)), style="dim")
+            yield from self.wrapped(folded, "  ", "  ")
         legend = Text("  ")
         for part, symbol, style in _PARTS:
             legend.append(symbol, style=style)
@@ -191,6 +195,20 @@ class _Writer:
             else:
                 yield line
                 yield Text(" " * 13 + name)
+
+
+def _extremes(gpus: Sequence[GpuReport]) -> list[GpuReport]:
+    """The GPUs that are idle longest, and those that compute most and least, in their order."""
+
+    def share(index: int, part: str) -> float:
+        return float(getattr(gpus[index], part) or 0) / (gpus[index].wall or 1)
+
+    by_idle, by_compute = (
+        sorted(range(len(gpus)), key=lambda index, part=part: share(index, part))  # type: ignore[misc]
+        for part in ("idle", "compute")
+    )
+    chosen = {*by_idle[-_EXTREMES:], *by_compute[:_EXTREMES], *by_compute[-_EXTREMES:]}
+    return [gpus[index] for index in sorted(chosen)]
 
 
 def _kernel_facts(kernel: KernelReport, lang: str) -> Text:
