@@ -1,0 +1,296 @@
+"""How the cost of a session grows with its hosts, 1 to 256, and what a cluster would send.
+
+    python -m benchmarks.cluster                    1, 4, 16, 64 and 256 hosts of 5,000 events
+    python -m benchmarks.cluster --hosts 1 16 64
+
+Every number of hosts is measured in a fresh process. Writes benchmarks/CLUSTER.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.cases import peak_bytes
+from benchmarks.job_files import write_job
+from benchmarks.run import machine
+
+RESULTS = Path(__file__).parent / "CLUSTER.md"
+HOSTS = (1, 4, 16, 64, 256)
+ON_PAPER = 4_096
+# Of the host whose bytes are counted.
+BIG_EVENTS = 100_000
+
+
+@dataclass(frozen=True)
+class Growth:
+    """One number of hosts.
+
+    Attributes:
+        file_seconds: CPU of decoding and analysing all files, which workers share.
+        unpack_seconds: CPU of reading what workers send.
+        match_seconds: CPU of matching collectives.
+        clock_seconds: CPU of aligning clocks.
+        job_seconds: CPU of the rest of what looks at all GPUs: lateness, waiting, communication.
+        rule_seconds: CPU of rules and their report, telemetry left out.
+        text_seconds: CPU of the report for a terminal and as JSON.
+        sent_bytes: what workers send.
+        column_bytes: the same before it is packed.
+        peak_bytes: the largest resident size of a process that holds what all workers sent.
+        text_lines: of the report for a terminal.
+        json_bytes: of the report as JSON.
+    """
+
+    hosts: int
+    file_seconds: float
+    unpack_seconds: float
+    match_seconds: float
+    clock_seconds: float
+    job_seconds: float
+    rule_seconds: float
+    text_seconds: float
+    sent_bytes: int
+    column_bytes: int
+    peak_bytes: int
+    text_lines: int
+    json_bytes: int
+
+
+def measure_here(folder: str) -> Growth:
+    """Diagnose a folder as the head of a cluster does, and stop the time of each part."""
+    import pickle
+
+    from rich.console import Console
+
+    from tb_gpu_doctor.analysis.clocks import find_clocks
+    from tb_gpu_doctor.analysis.collectives import match_collectives
+    from tb_gpu_doctor.analysis.job import analyse_job
+    from tb_gpu_doctor.diagnosis.context import Context, HostProfile
+    from tb_gpu_doctor.diagnosis.engine import diagnose_context
+    from tb_gpu_doctor.parallel.compact import pack, unpack
+    from tb_gpu_doctor.parallel.one_file import analyse_file
+    from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
+    from tb_gpu_doctor.report.text import print_report
+    from tb_gpu_doctor.traces.sessions import find_sessions
+
+    (session,) = find_sessions(folder).sessions
+    analyse_file(session.files[0])  # what the first call imports and sets up belongs to no host
+    seconds = []
+    marks = [time.process_time()]
+
+    def lap() -> None:
+        marks.append(time.process_time())
+        seconds.append(marks[-1] - marks[-2])
+
+    packed, columns = [], 0
+    for file in session.files:
+        outcome = analyse_file(file)
+        packed.append(pack(outcome))
+        if not columns:
+            columns = len(pickle.dumps(outcome, protocol=5)) * len(session.files)
+    lap()
+    read = [unpack(content) for content in packed]
+    lap()
+    traces, analyses = [trace for trace, _ in read], [analysis for _, analysis in read]
+    collectives = match_collectives(traces, analyses)
+    lap()
+    find_clocks(collectives, len(traces))
+    lap()
+    job = analyse_job(traces, analyses)
+    lap()
+    profiles = [
+        HostProfile(file.host, trace, analysis) for file, (trace, analysis) in zip(session.files, read, strict=True)
+    ]
+    diagnosis = diagnose_context(Context(tuple(profiles), known_job=job))
+    lap()
+    report = DiagnosisReport.of(diagnosis)
+    said = io.StringIO()
+    print_report(report, Console(file=said, width=120), "en")
+    as_json = report.to_json("en")
+    lap()
+    work, unpacking, matching, clocks, whole_job, rules, words = seconds
+    return Growth(
+        len(session.files), work, unpacking, matching, clocks, max(0.0, whole_job - matching - clocks), rules, words,
+        sum(map(len, packed)), columns, peak_bytes(), said.getvalue().count("\n"), len(as_json),
+    )  # fmt: skip
+
+
+def run_case(folder: Path, rounds: int) -> Growth:
+    """The measurement with the least CPU time of several fresh processes.
+
+    Raises:
+        RuntimeError: one failed.
+    """
+    found = []
+    for _ in range(rounds):
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.cluster", "--case", str(folder)],
+            cwd=Path(__file__).parent.parent, capture_output=True, text=True, timeout=1800, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(done.stderr.strip()[-500:])
+        found.append(Growth(**json.loads(done.stdout.splitlines()[-1])))
+    return min(found, key=head_seconds)
+
+
+def head_seconds(growth: Growth) -> float:
+    """CPU of what one process does after the workers."""
+    return (
+        growth.unpack_seconds + growth.match_seconds + growth.clock_seconds + growth.job_seconds
+        + growth.rule_seconds + growth.text_seconds
+    )  # fmt: skip
+
+
+def table(found: Sequence[Growth]) -> list[str]:
+    """Lines of Markdown."""
+    lines = [
+        "| hosts | files, CPU s | unpacking, s | matching, s | clocks, s | rest of the job, s | rules, s | report, s "
+        "| head, ms a host | peak MB | sent, KB a host | columns, KB a host | lines of text | JSON, KB |",
+        "|" + "---:|" * 14,
+    ]
+    for g in found:
+        cells = [
+            f"{g.hosts}", f"{g.file_seconds:.2f}", f"{g.unpack_seconds:.3f}", f"{g.match_seconds:.3f}",
+            f"{g.clock_seconds:.3f}", f"{g.job_seconds:.3f}", f"{g.rule_seconds:.3f}", f"{g.text_seconds:.3f}",
+            f"{1e3 * head_seconds(g) / g.hosts:.1f}", f"{g.peak_bytes / 1e6:,.0f}",
+            f"{g.sent_bytes / g.hosts / 1e3:,.0f}", f"{g.column_bytes / g.hosts / 1e3:,.0f}", f"{g.text_lines}",
+            f"{g.json_bytes / 1e3:,.0f}",
+        ]  # fmt: skip
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+PARTS = {
+    "file_seconds": "files (shared by all workers)", "unpack_seconds": "unpacking", "match_seconds": "matching",
+    "clock_seconds": "clocks", "job_seconds": "rest of the job", "rule_seconds": "rules", "text_seconds": "report",
+}  # fmt: skip
+
+
+def ratios(found: Sequence[Growth]) -> list[str]:
+    """How each part grows from the last but one number of hosts to the last, and what that makes of 4,096."""
+    if len(found) < 2:
+        return []
+    before, after = found[-2], found[-1]
+    times = after.hosts / before.hosts
+    lines = [
+        f"| part | {before.hosts} hosts, s | {after.hosts} hosts, s | ratio ({times:.0f} is linear) | exponent "
+        f"| on paper for {ON_PAPER:,}, s |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    import math
+
+    for name, words in PARTS.items():
+        first, last = max(getattr(before, name), 1e-4), max(getattr(after, name), 1e-4)
+        exponent = math.log(last / first) / math.log(times)
+        # Alignment of clocks compares all with all through each, which only shows among many hosts.
+        power = max(1.0, exponent) if name != "clock_seconds" else max(3.0, exponent)
+        paper = last * (ON_PAPER / after.hosts) ** power
+        lines.append(f"| {words} | {first:.3f} | {last:.3f} | {last / first:.1f} | {exponent:.2f} | {paper:,.0f} |")
+    return lines
+
+
+def big_host() -> list[str]:
+    """What a host of 100,000 events sends."""
+    import pickle
+
+    from tb_gpu_doctor.parallel.compact import pack, unpack
+    from tb_gpu_doctor.parallel.one_file import analyse_file
+    from tb_gpu_doctor.traces.sessions import find_sessions
+
+    lines = [
+        "| format | columns, MB | sent, MB | bytes an event | packing, CPU ms | unpacking, CPU ms |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for form in ("xplane", "kineto"):
+        with tempfile.TemporaryDirectory(prefix="gpu-doctor-bench-") as name:
+            write_job(Path(name), form, 1, BIG_EVENTS)
+            (session,) = find_sessions(name).sessions
+            outcome = analyse_file(session.files[0])
+        columns = len(pickle.dumps(outcome, protocol=5))
+        packing, unpacking = [], []
+        for _ in range(5):
+            begun = time.process_time()
+            packed = pack(outcome)
+            half = time.process_time()
+            unpack(packed)
+            packing.append(half - begun)
+            unpacking.append(time.process_time() - half)
+        lines.append(
+            f"| {form} | {columns / 1e6:.1f} | {len(packed) / 1e6:.2f} | {len(packed) / BIG_EVENTS:.1f} "
+            f"| {1e3 * min(packing):.0f} | {1e3 * min(unpacking):.0f} |"
+        )
+    return lines
+
+
+TEXT = """# Sessions with many hosts
+
+Written by `python -m benchmarks.cluster`; [docs/cluster.md](../docs/cluster.md) says how to use a cluster.
+
+## From {first} to {last} hosts
+
+Simulated hosts of {events:,} events (one GPU each, all in the same collectives, each host on its own clock), one file a
+host. Everything ran one after the other in one process: "files" is the work that workers share; what follows is
+done by the one process that asked ("the head"). The least of {rounds} round(s) in fresh processes; CPU time, since
+others use the cores as well. The peak is that of a process which holds what all hosts sent.
+
+{table}
+
+{ratios}
+
+On paper: linear parts go on as their exponent says (at least linear). The alignment of clocks bounds each clock by each
+other one through each third one, which is cubic in principle: so it is counted with the cube from the last
+measured number on, and that is the larger part of the estimate. At {paper:,} hosts of 100,000 events about
+{gigabytes:.1f} GB travel, in a stream; the head keeps the columns in a file and not in memory.
+
+## What a host of {big:,} events sends
+
+All of its columns, unabridged, since rules look up evidence in them: packed by differences, so that the answer is the
+same, bit for bit, as without a cluster.
+
+{big_table}
+
+{where}
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hosts", type=int, nargs="+", default=list(HOSTS))
+    parser.add_argument("--events", type=int, default=5_000, help="of each host")
+    parser.add_argument("--rounds", type=int, default=2, help="fresh processes per number of hosts")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where the page goes")
+    parser.add_argument("--case", metavar="FOLDER", help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    if options.case:
+        print(json.dumps(asdict(measure_here(options.case))))
+        return 0
+    found = []
+    for hosts in options.hosts:
+        with tempfile.TemporaryDirectory(prefix="gpu-doctor-bench-") as name:
+            write_job(Path(name), "xplane", hosts, options.events)
+            found.append(run_case(Path(name), options.rounds))
+        print(f"  {found[-1]}", file=sys.stderr, flush=True)
+    big_table = big_host()
+    per_event = float(big_table[2].split("|")[4])
+    page = TEXT.format(
+        first=found[0].hosts, last=found[-1].hosts, events=options.events, rounds=options.rounds,
+        table="\n".join(table(found)), ratios="\n".join(ratios(found)), paper=ON_PAPER,
+        gigabytes=ON_PAPER * BIG_EVENTS * per_event / 1e9, big=BIG_EVENTS, big_table="\n".join(big_table),
+        where=machine(),
+    )  # fmt: skip
+    options.results.write_text(page, encoding="utf-8")
+    print(page)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
