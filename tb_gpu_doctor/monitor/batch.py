@@ -1,8 +1,8 @@
 """`find_batch_size`: grows the batch until it no longer pays or no longer fits.
 
 def make_step(batch_size):
-model, batch = build(batch_size)
-return lambda: train_step(model, batch)
+    model, batch = build(batch_size)
+    return lambda: train_step(model, batch)
 
 result = tb_gpu_doctor.find_batch_size(make_step, logdir="logs")
 print(result.recommended)

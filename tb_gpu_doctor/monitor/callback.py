@@ -125,7 +125,7 @@ class GpuDoctorCallback(_Callback):  # type: ignore[misc]
             from tb_gpu_doctor.monitor.monitor import GpuMonitor
 
             framework = backend if backend in ("tensorflow", "jax", "torch") else None
-            self.monitor = GpuMonitor(**self._arguments, capture=self._capture, framework=framework)
+            self.monitor = GpuMonitor(**self._arguments, step_hook=True, capture=self._capture, framework=framework)
         if self._owned:
             self.monitor.start()
         if self._batch_size is None:

@@ -57,7 +57,10 @@ class _LocalTarget:
     """A file without a buffer of its own: what is written is the kernel's, and outlives the process."""
 
     def __init__(self, path: str) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+        # Each system has one of them: Windows would else end lines its own way.
+        flags |= getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+        self._file = os.open(path, flags, 0o666)
 
     def write(self, data: bytes) -> int:
         return os.write(self._file, data)

@@ -125,3 +125,31 @@ def test_the_command_reports_what_the_driver_says(tmp_path: Path) -> None:
     assert problems["other_processes"]["params"]["gpu"] == 2 and "4242" in problems["other_processes"]["text"]
     assert "persistence_off" in problems
     assert os.environ.get("LD_LIBRARY_PATH") != environment["LD_LIBRARY_PATH"]
+
+
+def test_no_point_is_drawn_at_a_step_that_was_none(tmp_path: Path) -> None:
+    """Samples while the first step compiles carry no step: their numbers would stand among the loss's steps."""
+    pytest.importorskip("keras")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    done = train(
+        KERAS
+        + """
+class Slow(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        time.sleep(1.5)
+    def on_train_batch_end(self, batch, logs=None):
+        time.sleep(0.03)
+model.fit(x, y, batch_size=16, verbose=0, callbacks=[GpuDoctorCallback(logdir, interval_s=0.05), Slow()])
+""",
+        "gpus 1\ngpu * utilization 90\n",
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    (recording,) = read_telemetry(tmp_path / "logs").recordings
+    first = recording.steps.end_ns[0] / 1e9
+    events = EventAccumulator(str(tmp_path / "logs" / recording.gpus[0].run))
+    events.Reload()
+    drawn = events.Scalars("gpu/utilization_percent")
+    assert drawn and min(event.wall_time for event in drawn) >= first
+    assert len(recording.gpus[0]) > len(drawn) + 20, "what came before is in the recording"
