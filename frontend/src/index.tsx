@@ -1,6 +1,7 @@
 import { render as renderInto } from "preact";
+import { isSnapshot, loadSnapshot } from "./api/snapshot";
 import { App } from "./app";
-import { lang } from "./i18n";
+import { isLang, lang } from "./i18n";
 import { dark, watchHost } from "./state/host";
 import { startStore } from "./state/store";
 import comparing from "./styles/comparing.css?inline";
@@ -23,4 +24,18 @@ export function render(): void {
   const root = document.createElement("div");
   document.body.append(root);
   renderInto(<App />, root);
+}
+
+/** The page is a report of one file: nobody calls us, and it may say which language it opens in. */
+async function open(): Promise<void> {
+  const { header } = await loadSnapshot();
+  if (isLang(header.lang)) lang.value = header.lang;
+  document.documentElement.dataset.report = header.left_out.join(" ");
+  render();
+}
+
+if (isSnapshot()) {
+  open().catch((error: unknown) => {
+    document.body.textContent = `GPU Doctor: ${error instanceof Error ? error.message : String(error)}`;
+  });
 }

@@ -1,3 +1,4 @@
+import { isSnapshot, snapshotResponse } from "./snapshot";
 import type { Progress } from "./types";
 
 /** A failure that a view can show: `message` is the server's own sentence where it sent one. */
@@ -77,7 +78,9 @@ async function request(route: string, params: Params, options: RequestOptions): 
   for (;;) {
     let response: Response;
     try {
-      response = await fetch(routeUrl(route, params), { signal: options.signal });
+      response = isSnapshot()
+        ? await snapshotResponse(route, params)
+        : await fetch(routeUrl(route, params), { signal: options.signal });
     } catch (error) {
       if (isAbort(error)) throw error;
       throw new ApiError("network", error instanceof Error ? error.message : String(error), 0);

@@ -2,6 +2,7 @@ import { batch, computed, effect, signal } from "@preact/signals";
 import { sleep } from "../api/client";
 import { findProfiler, type ProfilerInfo, profilerHosts, profilerRun } from "../api/profiler";
 import { fetchDiagnosis, fetchMeta, fetchSessions } from "../api/routes";
+import { isSnapshot } from "../api/snapshot";
 import type { Diagnosis, ProfileId, SessionInfo, SessionsAnswer, TimelineMeta } from "../api/types";
 import { isLang, type Lang, lang } from "../i18n";
 import { loadSetting, onDataReloaded, onHashChange, readHash, saveSetting, visible, writeHash } from "./host";
@@ -162,6 +163,8 @@ export function loadDiagnosis(): void {
 }
 
 async function loadProfilerHosts(profile: ProfileId, again = false): Promise<void> {
+  // A report stands alone: there is no Profiler beside it.
+  if (isSnapshot()) return;
   try {
     if (again || profiler.peek() === undefined) profiler.value = await findProfiler();
     if (!profiler.peek()?.runs.has(profilerRun(profile))) return;

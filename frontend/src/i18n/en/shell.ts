@@ -46,6 +46,7 @@ export const shell = {
   view_telemetry: "Telemetry",
   view_compare: "Compare",
   view_history: "History",
+  report_not_kept: "This report does not hold that. TensorBoard shows it where the profile is.",
   session_missing_title: "The link leads to a session that is not here",
   session_missing_choose: "What there is",
   session_missing_more: "More in the field “Profile session” above, which searches them all.",

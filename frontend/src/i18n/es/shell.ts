@@ -49,6 +49,7 @@ export const shell: Texts<typeof en> = {
   view_telemetry: "Telemetría",
   view_compare: "Comparar",
   view_history: "Historial",
+  report_not_kept: "Este informe no contiene eso. TensorBoard lo muestra donde está el perfil.",
   session_missing_title: "El enlace lleva a una sesión que no está aquí",
   session_missing_choose: "Lo que hay",
   session_missing_more: "Hay más en el campo «Sesión de perfilado» de arriba, que busca en todas.",
