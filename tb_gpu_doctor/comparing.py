@@ -60,10 +60,14 @@ def summary_of_path(
     if baseline_file.is_baseline(name):
         return baseline_file.read(name)
     from tb_gpu_doctor.api import choose_session
+    from tb_gpu_doctor.files.names import local_path
+    from tb_gpu_doctor.files.system import files_at
     from tb_gpu_doctor.traces.sessions import find_sessions
 
+    name = local_path(name)
     chosen = choose_session(find_sessions(name), run, session)
-    folder = os.path.basename(os.path.abspath(name)) if os.path.isdir(name) else ""
+    files = files_at(name)
+    folder = os.path.basename(files.abspath(name)) if files.isdir(name) else ""
     folder = "" if folder == chosen.session else folder
     summary = summary_of_session(chosen, progress)
     return replace(summary, label=_label(chosen, folder))

@@ -118,7 +118,7 @@ def _offer_related(scan: SessionScan, chosen: Session, arguments: argparse.Names
     apart_s = max(1, math.ceil(offer.apart_s))  # names tell whole seconds
     print(text("cli.diagnose.related", lang, count=offer.others, apart=apart_s), file=sys.stderr)
     run = f" --run {shlex.quote(chosen.run or '.')}" if arguments.run is not None or chosen.run else ""
-    command = f"gpu-doctor diagnose {shlex.quote(arguments.path)}{run} --session {shlex.quote(offer.name)}"
+    command = f"gpu-doctor diagnose {shlex.quote(scan.root)}{run} --session {shlex.quote(offer.name)}"
     print(f"  {clean(command, _MAX_COMMAND)}", file=sys.stderr)
 
 

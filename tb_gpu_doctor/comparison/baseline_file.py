@@ -14,6 +14,9 @@ from tb_gpu_doctor.analysis.step_parts import PART_IDS
 from tb_gpu_doctor.comparison.summary import MAX_KERNELS, MAX_STEPS, FindingSum, KernelSum, RunSummary
 from tb_gpu_doctor.diagnosis.model import SEVERITIES
 from tb_gpu_doctor.diagnosis.rules import KINDS
+from tb_gpu_doctor.files.errors import RemoteError
+from tb_gpu_doctor.files.fetching import read_head
+from tb_gpu_doctor.files.names import is_remote, local_path, shown
 from tb_gpu_doctor.traces.columns import PS_PER_MS
 from tb_gpu_doctor.traces.errors import TraceError
 
@@ -97,6 +100,9 @@ def _value(value: Any) -> str:
 
 def is_baseline(path: str) -> bool:
     """Whether a path looks like a baseline file and not like a profile, whatever it is called."""
+    path = local_path(path)
+    if is_remote(path):
+        return _is_remote_baseline(path)
     try:
         if not os.path.isfile(path):
             return False
@@ -110,6 +116,16 @@ def is_baseline(path: str) -> bool:
         return False
 
 
+def _is_remote_baseline(path: str) -> bool:
+    """The same behind an address, by its name and its first bytes: a large trace is not fetched for this."""
+    if not shown(path).endswith(".json"):
+        return False
+    try:
+        return KIND.encode() in read_head(path, 1 << 16)
+    except OSError:
+        return False
+
+
 def read(path: str) -> RunSummary:
     """Read a baseline file.
 
@@ -117,21 +133,22 @@ def read(path: str) -> RunSummary:
         TraceError: ``unreadable_file``, ``bad_baseline`` or ``newer_baseline``.
     """
     try:
-        with open(path, "rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        content = read_head(path, MAX_BYTES + 1)
+    except RemoteError as error:
+        raise TraceError(error.code, shown(path), **error.params) from error
     except OSError as error:
-        raise TraceError("unreadable_file", path, reason=error.strerror or str(error)) from error
+        raise TraceError("unreadable_file", shown(path), reason=error.strerror or str(error)) from error
     if len(content) > MAX_BYTES:
-        raise TraceError("bad_baseline", path, reason=f"> {MAX_BYTES} bytes")
+        raise TraceError("bad_baseline", shown(path), reason=f"> {MAX_BYTES} bytes")
     try:
         data = json.loads(content)
         if not isinstance(data, dict) or data.get("kind") != KIND:
             raise ValueError("kind")
         if isinstance(data.get("version"), int) and data["version"] > VERSION:
-            raise TraceError("newer_baseline", path, version=data["version"])
+            raise TraceError("newer_baseline", shown(path), version=data["version"])
         return from_dict(data)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise TraceError("bad_baseline", path, reason=f"{type(error).__name__}: {error}"[:200]) from error
+        raise TraceError("bad_baseline", shown(path), reason=f"{type(error).__name__}: {error}"[:200]) from error
 
 
 def from_dict(data: Mapping[str, Any]) -> RunSummary:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tb_gpu_doctor.analysis.vocabulary import CAUSE_IDS
 from tb_gpu_doctor.diagnosis.model import SEVERITIES
+from tb_gpu_doctor.files.names import scheme_of
 from tb_gpu_doctor.traces.errors import TraceError
 
 DEFAULT_FILE = "gpu-doctor.toml"
@@ -71,7 +72,8 @@ def read_limits(path: str, known_kinds: frozenset[str]) -> Limits:
     if baseline is not None:
         if not isinstance(baseline, str):
             raise TraceError("bad_setting", path, name="[check] baseline", value=str(baseline))
-        baseline = os.path.join(os.path.dirname(os.path.abspath(path)), baseline)
+        if scheme_of(baseline) is None:
+            baseline = os.path.join(os.path.dirname(os.path.abspath(path)), baseline)
     values: dict[str, Any] = {name: _number(path, f"limits.{name}", value) for name, value in limits.items()}
     for setting, name, allowed in (
         ("severities", "severities", frozenset(SEVERITIES)),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 from tb_gpu_doctor.files.errors import RemoteError
-from tb_gpu_doctor.files.names import is_remote, shown
+from tb_gpu_doctor.files.names import is_remote, local_path, shown
 
 _PIECE_BYTES = 8 << 20
 # What stays free where the copy lies.
@@ -39,6 +39,30 @@ def local_copy(path: str, progress: Callable[[float], None] | None = None) -> It
         download(path, file, progress)
         file.flush()
         yield name
+
+
+def read_head(path: str, most: int) -> bytes:
+    """The first bytes of a local or remote file, ``most`` of them if there are so many.
+
+    Raises:
+        OSError: the file cannot be read; a `RemoteError` of a remote one.
+    """
+    path = local_path(path)
+    if not is_remote(path):
+        with open(path, "rb") as file:
+            return file.read(most)
+    from tb_gpu_doctor.files.remote import remote_at
+
+    files = remote_at(path)
+    pieces, missing = [], most
+    try:
+        with _opened(files.backend(), files.inner(shown(path))) as source:
+            while missing > 0 and (piece := source.read(min(missing, _PIECE_BYTES))):
+                pieces.append(piece)
+                missing -= len(piece)
+    except Exception as error:
+        raise files.translated(error) from None
+    return b"".join(pieces)
 
 
 @contextlib.contextmanager

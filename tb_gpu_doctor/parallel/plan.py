@@ -7,11 +7,14 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from tb_gpu_doctor.files.names import is_remote, scheme_of
 from tb_gpu_doctor.parallel.resources import available_memory_bytes, usable_cores
 from tb_gpu_doctor.traces.sessions import ProfileFile
 
 # 0 or 1: everything in this process; a larger number: so many, as far as files and memory go.
 VARIABLE = "GPU_DOCTOR_WORKERS"
+# What a remote file costs at least: a server answers a few questions about it, one after the other.
+_ASKING_S = 0.2
 # What a process costs before it works: the interpreter, numpy, the decoder. Rough: only the order counts.
 _START_S = 1.0
 _BASE_BYTES = 150 << 20
@@ -49,6 +52,8 @@ def wanted_workers(
     limit = _limit_of_user() if limit is None else limit
     if len(readable) < 2 or (limit is not None and limit < 2):
         return 0
+    if any(scheme_of(file.path) == "memory" for file in readable):
+        return 0  # fsspec's store in the memory of this process
     # Who says a number means it, whatever the cores.
     most = min(len(readable), limit or (usable_cores() if cores is None else cores))
     memory = available_memory_bytes() if memory_bytes is None else memory_bytes
@@ -57,7 +62,7 @@ def wanted_workers(
         kept = sum(file.size_bytes * _KEPT_PER_BYTE[_kind(file)] for file in readable)
         if most < 2:
             return 1 if kept > memory * _KEPT_SHARE else 0
-    alone = sum(file.size_bytes / _BYTES_PER_S[_kind(file)] for file in readable)
+    alone = sum(file.size_bytes / _BYTES_PER_S[_kind(file)] + _ASKING_S * is_remote(file.path) for file in readable)
     worth_it = limit is not None or alone - alone / most > _START_S
     return most if most > 1 and worth_it else 0
 
