@@ -43,8 +43,10 @@ _TORCH_FRAME = re.compile(
     r"(?P<inside>(?P<package>\w+)(?:/[^()]*)?\.py\(\d+\): [\w<>]+)$"
 )
 _ADDRESS = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.])")
+_MARK = "\ue000"
+_MARKED = re.compile(f"{_MARK}(\\d+){_MARK}")
 _PROCESS = re.compile(r"^(?P<host>.+)_(?P<pid>\d{2,9})$")
-_PLAIN_HOST = re.compile(r"^(?:rank|worker|host|gpu|node|process|localhost)[-_]?\d{0,6}$")
+_PLAIN_HOST = re.compile(r"^(?:rank|worker|process|localhost)[-_]?\d{0,6}$")
 
 
 @lru_cache(maxsize=1)
@@ -116,14 +118,14 @@ class Names:
             return self._word(data.decode("latin-1")).encode()
 
     def _replaced(self, text: str, kernel: bool) -> str:
+        known = meaning(text, kernel)
         if self._known_hosts is not None:
-            text = self._known_hosts.sub(lambda match: self._hosts_by_case[match.group().lower()], text)
+            text = self._known_hosts.sub(self._marked_host, _MARKED.sub("?", text))
         if text.isascii() and not _has_letters(text):
             return self._numbers(text)
         plain, public = self._whole(text)
         if public:
             return plain
-        known = meaning(text, kernel)
         if meaning(plain, kernel) == known:
             return plain
         words = [m.span() for m in _WORD.finditer(text) if not self._is_kept(text, m)]
@@ -172,7 +174,9 @@ class Names:
 
     def _between(self, piece: str) -> str:
         """What lies between telling pieces: its letters are replaced, digits and lines stay."""
-        return re.sub(r"[^\W\d_]+", lambda match: self._word(match.group()), piece)
+        # a line keeps the number of a replacement apart from the word's own digits
+        parted = re.sub(r"([^\W\d_])(?=\d)", r"\1_", piece)
+        return re.sub(r"[^\W\d_]+", lambda match: self._word(match.group()), parted)
 
     def _word(self, word: str) -> str:
         found = self._words.get(word)
@@ -182,7 +186,15 @@ class Names:
             found = self._words[word] = f"{word[: len(word) - len(bare)][:2]}{letter}{len(self._words) + 1}"
         return found
 
+    def _marked_host(self, match: re.Match[str]) -> str:
+        """A host inside a name, marked so that its new name is not taken for a word to be replaced."""
+        return f"{_MARK}{list(self._hosts_by_case).index(match.group().lower())}{_MARK}"
+
     def _numbers(self, text: str) -> str:
+        """Addresses that are written in numbers, and the marked hosts."""
+        if _MARK in text:
+            labels = list(self._hosts_by_case.values())
+            text = _MARKED.sub(lambda match: labels[int(match[1])], text)
         return _ADDRESS.sub(lambda match: self.host(match.group()), text) if "." in text else text
 
     # -- hosts, processes, hardware -----------------------------------------------------
