@@ -21,6 +21,10 @@ Status = Literal["pass", "regression", "cannot_tell"]
 EXIT_STATUS: dict[Status, int] = {"pass": 0, "regression": 1, "cannot_tell": 2}
 
 
+# Why a comparison may be inconclusive that still bounds the change.
+_UNSURE = ("compare.reasons.small", "compare.reasons.noise")
+
+
 @dataclass(frozen=True)
 class CheckItem:
     """One limit: what it is called, how it went, and the sentence with the numbers.
@@ -72,7 +76,7 @@ def _step_time(comparison: Comparison, most: float) -> CheckItem:
     reason = comparison.obstacles[0] if comparison.outcome == "not_comparable" else comparison.reasons[0]
     change = comparison.change
     enough = min(len(comparison.before.wall_ps), len(comparison.after.wall_ps)) >= LEAST_STEPS
-    if comparison.outcome == "inconclusive" and enough and change is not None and change.high < most:
+    if reason.key in _UNSURE and enough and change is not None and change.high < most:
         # Whether it is faster cannot be told, but that it is no slower can.
         status, reason = "pass", Phrase("compare.reasons.sure", reason.params)
     if change is None or comparison.time_before is None:

@@ -27,6 +27,8 @@ LEAST_CHANGE = 0.05
 FEW_COMMON = 0.3
 # Findings about the profile that make its times unlike those without the profiler.
 _DISTORTING = ("serialized_kernels", "dropped_events", "profiler_overhead")
+# Of these, those that make steps longer than they are.
+_LENGTHENING = ("serialized_kernels", "profiler_overhead")
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ def compare(
 
     The outcome is ``faster`` or ``slower`` where the mean time per unit changed by at least ``least_change`` and the
     interval excludes zero; ``same`` where the whole interval lies within ``least_change``; else ``inconclusive``.
+    So is what a profiler may have done that made the steps of one run only longer.
     Runs on other GPUs, and runs whose steps hold other work that cannot be normalised, are ``not_comparable``.
     """
     stated = batches or Batches()
@@ -59,6 +62,9 @@ def compare(
 
     change, parts = _times(before, after, scale_before, scale_after) if steps else (None, _shares(before, after))
     outcome, reasons = _outcome(before, after, change, least_change, fatal)
+    doubt = _lengthened(before, after, outcome)
+    if doubt is not None:
+        outcome, reasons = "inconclusive", (doubt,)
     return Comparison(
         before=before,
         after=after,
@@ -127,6 +133,17 @@ def _obstacles(
         found.append(Phrase("compare.obstacles.step_sources" if is_same else "compare.obstacles.other_steps"))
         fatal = fatal or not is_same
     return tuple(found), fatal, "sample" if unit == "sample" else "step"
+
+
+def _lengthened(before: RunSummary, after: RunSummary, outcome: Outcome) -> Phrase | None:
+    """What lengthened the steps of one run, unless that run is the faster one even so."""
+    for kind in _LENGTHENING:
+        if (kind in before.doubts) == (kind in after.doubts):
+            continue
+        is_after = kind in after.doubts
+        if outcome == "same" or outcome == ("slower" if is_after else "faster"):
+            return Phrase(f"compare.obstacles.{kind}", {"run": (after if is_after else before).label})
+    return None
 
 
 def _models(run: RunSummary) -> list[str]:

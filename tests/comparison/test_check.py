@@ -118,3 +118,8 @@ def test_what_the_baseline_could_not_show_is_not_called_new() -> None:
     assert statuses(result) == {"step_time": "pass", "findings.thermal_throttle": "cannot_tell"}
     watched = check(hot, Limits(), summary(telemetry={"power_watts": 300.0}))
     assert statuses(watched)["findings.thermal_throttle"] == "regression"
+
+
+def test_a_baseline_that_the_profiler_made_slower_lets_nothing_pass() -> None:
+    result = check(summary(noisy(100)), Limits(), summary(noisy(120, seed=1), doubts=("serialized_kernels",)))
+    assert statuses(result)["step_time"] == "cannot_tell"

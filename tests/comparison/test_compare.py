@@ -193,3 +193,15 @@ def test_inferred_steps_are_compared_with_marked_ones_only_if_they_hold_as_many_
     halves = tuple(dataclasses.replace(row, calls=row.calls / 2, total_ps=row.total_ps / 2) for row in marked.kernels)
     other = compare(marked, summary(noisy(50, seed=1), step_source="inferred", kernels=halves))
     assert other.outcome == "not_comparable" and "other_steps" in obstacles(other)
+
+
+@pytest.mark.parametrize("kind", ["serialized_kernels", "profiler_overhead"])
+def test_a_run_that_the_profiler_made_slower_is_not_called_slower(kind: str) -> None:
+    slow, fast = summary(noisy(120, seed=1), doubts=(kind,)), summary(noisy(100))
+    for before, after in ((fast, slow), (slow, fast), (summary(noisy(120)), slow)):
+        comparison = compare(before, after)
+        assert comparison.outcome == "inconclusive"
+        assert [phrase.key for phrase in comparison.reasons] == [f"compare.obstacles.{kind}"]
+    quick = summary(noisy(80, seed=1), doubts=(kind,))
+    assert compare(fast, quick).outcome == "faster", "even so it is the faster one"
+    assert compare(slow, summary(noisy(150), doubts=(kind,))).outcome == "slower", "both alike"
