@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ MAX_TIME_US = 7 * 24 * 3600 * 10**6
 EPOCH_US = 10**15
 MAX_NAME = 65_536
 MAX_LINE_NAME = 1024
+_STAMP, _LENGTH = attrgetter("ts"), attrgetter("dur")
 
 
 class Strings:
@@ -40,9 +42,9 @@ class Numbered(dict[Any, int]):
         number = self[key] = len(self)
         return number
 
-    def of(self, things: Iterable[Hashable]) -> Int64:
-        """The number of each."""
-        return np.array(list(map(self.__getitem__, things)), np.int64)
+    def of(self, things: Iterable[Hashable], count: int) -> Int64:
+        """The number of each of so many things."""
+        return np.fromiter(map(self.__getitem__, things), np.int64, count)
 
 
 def first_met(codes: Int64, bound: int) -> tuple[Int64, Int64]:
@@ -135,8 +137,8 @@ def times_of(events: Sequence[Event], unit_ps: int, keep_zero: bool) -> Times:
         keep_zero: keep the file's own zero unless its times count from 1970.
     """
     # None becomes NaN, which JSON has not
-    stamp = np.array([event.ts for event in events], np.float64)
-    length = np.array([event.dur for event in events], np.float64)
+    stamp = np.fromiter(map(_STAMP, events), np.float64, len(events))
+    length = np.fromiter(map(_LENGTH, events), np.float64, len(events))
     length[np.isnan(length)] = 0.0
     good = np.abs(stamp) <= 9e15  # whole microseconds are exact up to here; false for NaN
     middle = float(np.median(stamp[good])) if good.any() else 0.0
@@ -164,18 +166,15 @@ def wall_start(base_us: int, base_ns: int) -> int | None:
     return total if EPOCH_US * 1000 <= total < 4 * EPOCH_US * 1000 else None
 
 
-def sparse(
-    values: Mapping[str, tuple[Sequence[int] | Int64, Sequence[int] | Int64]], row_of: Int64
-) -> dict[str, SparseStat]:
+def sparse(values: Mapping[str, tuple[Int64, Int64]], row_of: Int64) -> dict[str, SparseStat]:
     """Stats given as (indices of events, values) by the rows that the events got; -1 where one was left out."""
     found = {}
     for name, (index, value) in values.items():
         rows = row_of[index]
-        kept = rows >= 0
-        rows, value = rows[kept], value[kept]
-        order = np.argsort(rows, kind="stable")
-        if len(rows):
-            found[name] = SparseStat(rows[order], value[order])
+        kept = np.flatnonzero(rows >= 0)
+        kept = kept[np.argsort(rows[kept], kind="stable")]
+        if len(kept):
+            found[name] = SparseStat(rows[kept], value[kept])
     return found
 
 

@@ -76,8 +76,8 @@ _PASSED_OVER = tuple(
     msgspec.defstruct(f"_PassedOver{number}", [], tag_field="ph", tag=phase, gc=False, namespace={"ph": phase})
     for number, phase in enumerate("stfiIBEbneCNODPRc")
 )
-_AnyPassedOver = Union[_PASSED_OVER]  # noqa: UP007  (made from a list)
-_AnyEvent = Union[(_Complete, _Metadata, *_PASSED_OVER)]
+_AnyPassedOver: Any = Union[_PASSED_OVER]  # type: ignore[valid-type]  # noqa: UP007
+_AnyEvent: Any = Union[(_Complete, _Metadata, *_PASSED_OVER)]  # type: ignore[valid-type]
 
 
 class _Document(msgspec.Struct):
@@ -91,7 +91,7 @@ class _Document(msgspec.Struct):
 class _Usual(msgspec.Struct):
     """As `_Document`, of PyTorch's events; one of another kind does not fit."""
 
-    traceEvents: list[_AnyEvent]  # type: ignore[valid-type]
+    traceEvents: list[_AnyEvent]
     deviceProperties: msgspec.Raw = msgspec.Raw()
     distributedInfo: msgspec.Raw = msgspec.Raw()
     baseTimeNanoseconds: msgspec.Raw = msgspec.Raw()
@@ -110,15 +110,18 @@ class Document(msgspec.Struct):
     """A decoded file.
 
     Attributes:
-        events: in file order. Those that are neither complete (``X``) nor metadata (``M``) may have nothing but
-            their ``ph``.
+        complete: the events with a duration (``X``), in file order.
+        metadata: those that name processes and threads (``M``), in file order.
+        others: how many events of other kinds there are.
         broken: events whose values have types that no trace has; left out.
         device_properties, distributed: PyTorch's descriptions, as plain values; None without.
         base_ns: epoch nanoseconds that all times count from; 0 when the times are absolute.
         has_schema: PyTorch's ``schemaVersion`` is there.
     """
 
-    events: list[Event]
+    complete: list[Event]
+    metadata: list[Event]
+    others: int = 0
     broken: int = 0
     device_properties: Any = None
     distributed: Any = None
@@ -171,9 +174,13 @@ def parse_document(data: bytes | bytearray, path: str = "") -> Document:
 
 def _decode(data: bytes | bytearray) -> Document:
     found, events, broken = _events(data)
+    metadata: list[Any] = []
+    complete = [event for event in events if event.ph == "X" or (event.ph == "M" and metadata.append(event))]
     base = _small(found.baseTimeNanoseconds)
     return Document(
-        events=events,
+        complete=complete,
+        metadata=metadata,
+        others=len(events) - len(complete) - len(metadata),
         broken=broken,
         device_properties=_small(found.deviceProperties),
         distributed=_small(found.distributedInfo),
@@ -256,13 +263,14 @@ def parse_all_args(
     found: list[_Kind | None] = []
     for at in range(0, len(raws), _TOGETHER):
         part = raws[at : at + _TOGETHER]
-        found += _together(many, part) or [parse_args(one, raw) for raw in part]
+        together = _together(many, part)
+        found += [parse_args(one, raw) for raw in part] if together is None else together
     return found
 
 
-def _together(many: msgspec.json.Decoder[list[_Kind]], raws: Sequence[msgspec.Raw]) -> list[_Kind] | None:
+def _together(many: msgspec.json.Decoder[list[_Kind]], raws: Sequence[msgspec.Raw]) -> Sequence[_Kind] | None:
     """All arguments as one list; None when one is missing, of other types or perhaps too large."""
-    joined = b"[" + b",".join(raws) + b"]"  # type: ignore[arg-type]  # a buffer
+    joined = b"[" + b",".join(raws) + b"]"
     if len(joined) > MAX_ARGS_BYTES:
         return None
     try:

@@ -74,9 +74,9 @@ class _Builder:
         self.line_names: dict[tuple[object, str], str] = {}
 
     def trace(self, document: Document, path: str) -> Trace:
-        complete = [event for event in document.events if event.ph == "X"]
-        for event in document.events:
-            if event.ph == "M" and event.name == "thread_name" and (name := name_of(event)):
+        complete = document.complete
+        for event in document.metadata:
+            if event.name == "thread_name" and (name := name_of(event)):
                 self.line_names[event.pid, str(event.tid)] = name
         kinds = table.kinds_of(complete)
         groups = [np.flatnonzero(_IS[kinds] == group) for group in (_DEVICE, _HOST, _RECORDING)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from tb_gpu_doctor.traces.json_columns import Numbered, Strings, first_met
 from tb_gpu_doctor.traces.json_document import Event
 from tb_gpu_doctor.traces.kineto_host import Calls
 
+_PLACE = attrgetter("device", "stream")
+_SHAPE = attrgetter(*table.SHAPE)
 _NO_FACTS = table.CallFacts(-1, -1, None)
 
 
@@ -63,10 +66,10 @@ def device_columns(
     correlation = np.array([found.correlation for found in args], np.int64)
     call = calls.at(correlation)
     places = Numbered()
-    placed = places.of(zip([found.device for found in args], [found.stream for found in args], strict=True))
+    placed = places.of(map(_PLACE, args), len(args))
     where = np.array([place_of(*place) for place in places], np.int64).reshape(-1, 2)
     names = Numbered()
-    named = names.of([event.name for event in events])
+    named = names.of([event.name for event in events], len(events))
     facts, shape = _launches(args, odd)
     # Every combination of a name, a launch's shape and what the call says, in the order of the events.
     said = np.append(calls.facts, -1)[call] + 1
@@ -76,7 +79,8 @@ def device_columns(
     combined, which = first_met(work * len(launches) + launch, len(works) * len(launches))
     texts = list(names)
     meanings: dict[int, tuple[int, ...]] = {}
-    rows, values = [], {}
+    rows: list[tuple[int, ...]] = []
+    values: dict[str, dict[int, int]] = {}  # by stat and launch
     for code in combined.tolist():
         work_code, launch_code = int(works[code // len(launches)]), int(launches[code % len(launches)])
         launched, call_said = facts[launch_code // said_count], launch_code % said_count
@@ -111,8 +115,7 @@ def _launches(
 ) -> tuple[list[table.LaunchFacts], Int64]:
     """What the distinct shapes of launches tell, and the shape of each event; an odd event is one for itself."""
     shapes = Numbered()
-    columns = [[getattr(found, part) for found in args] for part in table.SHAPE]
-    shape = shapes.of(zip(*columns, strict=True))
+    shape = shapes.of(map(_SHAPE, args), len(args))
     facts = [table.launch_facts(*one) for one in shapes]
     if odd:
         shape[list(odd)] = len(facts) + np.arange(len(odd))

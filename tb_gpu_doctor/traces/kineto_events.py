@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -169,14 +169,11 @@ def device_args(events: Sequence[Event]) -> tuple[list[UsualDeviceArgs], dict[in
         those of each event; its ``device`` is -1 where neither arguments nor process tell it: such an event cannot
         be used. And by index what `launch_facts` cannot tell: of events with odd arguments, of collectives.
     """
-    found: list[UsualDeviceArgs] = []
-    odd: dict[int, LaunchFacts] = {}
     usual = parse_all_args(_USUAL_DEVICES_DECODER, _USUAL_DEVICE_DECODER, [event.args for event in events])
-    for at, args in enumerate(usual):
-        if args is None or args.collective is not None:
-            args, odd[at] = odd_device_args(events[at])
-        found.append(args)
-    return found, odd
+    odd: dict[int, LaunchFacts] = {}
+    for at in [at for at, args in enumerate(usual) if args is None or args.collective is not None]:
+        usual[at], odd[at] = odd_device_args(events[at])
+    return cast(list[UsualDeviceArgs], usual), odd
 
 
 def launch_facts(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tb_gpu_doctor.traces import kineto_events as table
-from tb_gpu_doctor.traces.columns import HostEvents, Int64, ordered_host_events
+from tb_gpu_doctor.traces.columns import HostEvents, Int64, host_events, row_order
 from tb_gpu_doctor.traces.enclosing import last_above
 from tb_gpu_doctor.traces.json_columns import Numbered, Strings, first_met
 from tb_gpu_doctor.traces.json_document import Event
@@ -68,25 +68,26 @@ def host_columns(
     correlation = np.full(count, -1, np.int64)
     correlation[at_call] = numbers
     thread = _threads(events, thread_of)
-    names = Numbered()
-    named = names.of([event.name for event in events]) * len(table.KINDS) + kinds
+    names, many = Numbered(), len(table.KINDS)
+    named = names.of([event.name for event in events], count) * many + kinds
     texts = list(names)
-    combined, which = first_met(named, len(names) * len(table.KINDS))
-    means = [
-        _named(strings, texts[code // len(table.KINDS)] or "", code % len(table.KINDS)) for code in combined.tolist()
-    ]
+    combined, which = first_met(named, len(names) * many)
+    means = [_named(strings, texts[code // many] or "", code % many) for code in combined.tolist()]
     name, step, kind = np.array(means, np.int64).reshape(-1, 3).T[:, which]
-    host, order = ordered_host_events(
-        count, thread=thread, start=start, duration=duration, name=name, correlation=correlation,
-        step_num=step, is_root=(step >= 0).astype(np.int8),
-    )  # fmt: skip
-    if order is not None:
-        kind = kind[order]
-    operators = np.flatnonzero(kind == table.KINDS.index(table.OPERATOR))
-    _find_operators(host, operators, np.flatnonzero(kind == table.KINDS.index(table.CALL)))
     facts = np.full(count, -1, np.int64)
     facts[at_call[list(odd)]] = np.arange(len(odd))
-    return host, operators, _calls(host, facts if order is None else facts[order], list(odd.values()))
+    # Sorted here: most columns of `HostEvents` are not recorded and need no order.
+    if (order := row_order(thread, start, duration)) is not None:
+        thread, start, duration, name, correlation, step, kind, facts = (
+            column[order] for column in (thread, start, duration, name, correlation, step, kind, facts)
+        )
+    host = host_events(
+        count, thread=thread, start=start, duration=duration, name=name, correlation=correlation, step_num=step,
+        is_root=(step >= 0).astype(np.int8),
+    )  # fmt: skip
+    operators = np.flatnonzero(kind == table.KINDS.index(table.OPERATOR))
+    _find_operators(host, operators, np.flatnonzero(kind == table.KINDS.index(table.CALL)))
+    return host, operators, _calls(host, facts, list(odd.values()))
 
 
 def _named(strings: Strings, text: str, kind: int) -> tuple[int, int, int]:
@@ -114,8 +115,8 @@ def _threads(events: Sequence[Event], thread_of: Callable[[Event], int]) -> Int6
         return found
 
     try:
-        process = np.frombuffer(array("q", processes), np.int64)  # type: ignore[arg-type]  # raises
-        line = np.frombuffer(array("q", lines), np.int64)  # type: ignore[arg-type]
+        process = np.frombuffer(array("q", processes), np.int64)  # type: ignore[type-var]  # raises
+        line = np.frombuffer(array("q", lines), np.int64)  # type: ignore[type-var]
     except (TypeError, OverflowError):  # not all are numbers
         return np.array([index(at) for at in range(len(events))], np.int64)
     first = np.flatnonzero(np.append(True, (process[1:] != process[:-1]) | (line[1:] != line[:-1]))[: len(events)])

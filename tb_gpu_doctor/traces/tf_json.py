@@ -53,17 +53,17 @@ _DEVICE_TEXTS = {"details": "kernel_details", "hlo_op": "hlo_op", "hlo_module": 
 
 def is_tf_export(document: Document) -> bool:
     """Whether a file names its processes as TensorFlow's profiler does."""
-    return any(name.startswith((_HOST, "/device:")) for name in _processes(document.events).values())
+    return any(name.startswith((_HOST, "/device:")) for name in _processes(document.metadata).values())
 
 
 def tf_trace(document: Document, path: str, host: str) -> Trace:
     """The trace of one host."""
     strings, lines = Strings(), Lines(host)
-    processes = _processes(document.events)
+    processes = _processes(document.metadata)
     line_names = {
         (event.pid, event.tid): name
-        for event in document.events
-        if event.ph == "M" and event.name == "thread_name" and (name := name_of(event))
+        for event in document.metadata
+        if event.name == "thread_name" and (name := name_of(event))
     }
     gpus = {pid: int(match.group(1)) for pid, name in processes.items() if (match := _GPU.match(name))}
     hosts = {pid for pid, name in processes.items() if name.startswith(_HOST) and not name.startswith(_NOT_THREADS)}
@@ -71,11 +71,7 @@ def tf_trace(document: Document, path: str, host: str) -> Trace:
         lines.device(gpu)
     work: list[tuple[Event, _Args, int]] = []  # with the stream
     calls: list[tuple[Event, int]] = []  # with the thread
-    written = 0
-    for event in document.events:
-        if event.ph != "X":
-            continue
-        written += 1
+    for event in document.complete:
         line = line_names.get((event.pid, event.tid), "")
         if event.pid in gpus:
             line_id = whole(event.tid)
@@ -94,8 +90,8 @@ def tf_trace(document: Document, path: str, host: str) -> Trace:
     notes = times.notes
     if document.broken:
         notes += (Note("broken_events", {"count": document.broken}),)
-    if written >= MAX_WRITTEN_EVENTS:
-        notes += (Note("capped_export", {"count": written}),)
+    if len(document.complete) >= MAX_WRITTEN_EVENTS:
+        notes += (Note("capped_export", {"count": len(document.complete)}),)
     worked = [work[row] for row in times.rows[:split].tolist()]
     device_columns = _device_columns(worked, times.start[:split], duration[:split], strings, streams)
     called = [calls[row] for row in (times.rows[split:] - len(work)).tolist()]
@@ -115,12 +111,8 @@ def tf_trace(document: Document, path: str, host: str) -> Trace:
     )
 
 
-def _processes(events: Iterable[Event]) -> dict[object, str]:
-    return {
-        event.pid: name
-        for event in events
-        if event.ph == "M" and event.name == "process_name" and (name := name_of(event))
-    }
+def _processes(metadata: Iterable[Event]) -> dict[object, str]:
+    return {event.pid: name for event in metadata if event.name == "process_name" and (name := name_of(event))}
 
 
 def _device_columns(

@@ -62,4 +62,4 @@ def _is_kineto(document: Document) -> bool:
     if document.has_schema or document.device_properties is not None or document.distributed is not None:
         return True
     known = DEVICE_CATEGORIES.keys() | HOST_CATEGORIES.keys()
-    return any(event.ph == "X" and (event.cat or "").lower() in known for event in document.events)
+    return any((event.cat or "").lower() in known for event in document.complete)

@@ -20,5 +20,5 @@ def test_first_met(bound: int, codes: list[int]) -> None:
 
 def test_numbered() -> None:
     numbered = Numbered()
-    assert numbered.of(["b", None, "a", "b", (1, 2), (1, 2)]).tolist() == [0, 1, 2, 0, 3, 3]
-    assert list(numbered) == ["b", None, "a", (1, 2)] and not len(numbered.of([]))
+    assert numbered.of(["b", None, "a", "b", (1, 2), (1, 2)], 6).tolist() == [0, 1, 2, 0, 3, 3]
+    assert list(numbered) == ["b", None, "a", (1, 2)] and not len(numbered.of([], 0))

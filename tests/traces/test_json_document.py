@@ -33,9 +33,9 @@ def test_what_is_kept() -> None:
         b'{"baseTimeNanoseconds":5,"deviceProperties":[{"id":0}],"distributedInfo":{"rank":3},"schemaVersion":1,'
         b'"secret":{"TOKEN":"x"},"traceEvents":[' + GOOD + b",{}]}"
     )
-    (one, empty) = found.events
+    (one,) = found.complete
     assert (one.ph, one.cat, one.name, one.pid, one.tid, one.ts, one.dur) == ("X", "kernel", "k", 0, 7, 1.5, 2.0)
-    assert json.loads(bytes(one.args)) == {"device": 0} and empty.ph is None
+    assert json.loads(bytes(one.args)) == {"device": 0} and found.others == 1
     assert (found.base_ns, found.device_properties, found.distributed) == (5, [{"id": 0}], {"rank": 3})
     assert found.has_schema and not found.broken
 
@@ -66,40 +66,40 @@ def test_damaged(data: bytes) -> None:
 )  # fmt: skip
 def test_an_event_of_odd_types_is_left_out(field: bytes) -> None:
     found = parse_document(wrapped(GOOD, GOOD[:-1] + b"," + field + b"}", GOOD))
-    assert len(found.events) == 2 and found.broken == 1
+    assert len(found.complete) == 2 and found.broken == 1
 
 
 @pytest.mark.parametrize("data", [b"[1]", b'"text"', b"null", b"5"])
 def test_what_is_no_event_is_left_out(data: bytes) -> None:
     found = parse_document(wrapped(GOOD, data))
-    assert len(found.events) == 1 and found.broken == 1
+    assert len(found.complete) == 1 and found.broken == 1
 
 
 @pytest.mark.parametrize("word", [b"nan", b"-nan", b"NaN", b"inf", b"-inf", b"Infinity", b"N/A", b" nan "])
 def test_words_that_are_no_json_are_mended(word: bytes) -> None:
     bad = GOOD.replace(b'"device":0', b'"device":0,"bandwidth":' + word + b',"list":[1,' + word + b"]")
-    (one,) = parse_document(wrapped(bad)).events
+    (one,) = parse_document(wrapped(bad)).complete
     assert json.loads(bytes(one.args)) == {"device": 0, "bandwidth": None, "list": [1, None]}
-    (one,) = parse_document(wrapped(GOOD.replace(b"1.5", word))).events
+    (one,) = parse_document(wrapped(GOOD.replace(b"1.5", word))).complete
     assert one.ts is None
 
 
 @pytest.mark.parametrize("name", [b"a\nb", b"a\x00b", b"\xff\xfe", b"caf\xe9"])
 def test_text_that_is_no_json_is_mended(name: bytes) -> None:
-    (one,) = parse_document(wrapped(GOOD.replace(b'"k"', b'"' + name + b'"'))).events
+    (one,) = parse_document(wrapped(GOOD.replace(b'"k"', b'"' + name + b'"'))).complete
     assert one.name
 
 
 def test_a_comma_behind_the_last_event_is_mended() -> None:
-    assert len(parse_document(b'{"traceEvents":[' + GOOD + b",\n]}").events) == 1
+    assert len(parse_document(b'{"traceEvents":[' + GOOD + b",\n]}").complete) == 1
 
 
 def test_a_byte_order_mark_is_no_reason_to_refuse() -> None:
-    assert len(parse_document(b"\xef\xbb\xbf" + wrapped(GOOD)).events) == 1
+    assert len(parse_document(b"\xef\xbb\xbf" + wrapped(GOOD)).complete) == 1
 
 
 def test_the_last_of_equal_keys_counts() -> None:
-    (one,) = parse_document(wrapped(GOOD.replace(b'"ts":1.5', b'"ts":9,"ts":1.5'))).events
+    (one,) = parse_document(wrapped(GOOD.replace(b'"ts":1.5', b'"ts":9,"ts":1.5'))).complete
     assert one.ts == 1.5
 
 
@@ -109,7 +109,7 @@ def test_deep_nesting(open_: bytes, close: bytes, depth: int) -> None:
     deep = open_ * depth + b"1" + close * depth
     for data in (wrapped(GOOD.replace(b"0}", deep + b"}")), b'{"traceEvents":[' + GOOD + b'],"x":' + deep + b"}", deep):
         try:
-            assert len(parse_document(data).events) == 1
+            assert len(parse_document(data).complete) == 1
         except TraceError as error:
             assert error.code in ("malformed", "not_trace_json", "too_many_events")
 
@@ -117,13 +117,13 @@ def test_deep_nesting(open_: bytes, close: bytes, depth: int) -> None:
 def test_more_objects_than_a_profile_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_document, "MAX_OBJECTS", 10)
     assert code_of(wrapped(*[b"{}"] * 10)) == "too_many_events"
-    assert len(parse_document(wrapped(*[b"{}"] * 9)).events) == 9
+    assert parse_document(wrapped(*[b"{}"] * 9)).others == 9
 
 
 def test_large_arguments_are_not_decoded() -> None:
     decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
     large = b'{"a":"' + b"x" * json_document.MAX_ARGS_BYTES + b'"}'
-    (one,) = parse_document(wrapped(GOOD.replace(b'{"device":0}', large))).events
+    (one,) = parse_document(wrapped(GOOD.replace(b'{"device":0}', large))).complete
     assert json_document.parse_args(decoder, one.args) is None
 
 
@@ -154,7 +154,7 @@ json_values = st.recursive(
 )
 def test_any_json_gives_events_or_counts_them(events: list[dict[str, Any]], more: dict[str, Any]) -> None:
     found = parse_document(json.dumps({**more, "traceEvents": events}).encode())
-    assert len(found.events) + found.broken == len(events)
+    assert len(found.complete) + len(found.metadata) + found.others + found.broken == len(events)
 
 
 @given(data=st.binary(max_size=60), at=st.integers(0, 200))

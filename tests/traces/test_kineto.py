@@ -490,7 +490,7 @@ _PLAIN = ("device", "stream", "correlation", "bytes", "graph")
 @given(args=st.one_of(_ARGS, st.none(), st.lists(_NUMBERS, max_size=2)), pid=_NUMBERS, tid=_NUMBERS)
 def test_arguments_of_usual_types_are_read_as_all_others_are(args: Any, pid: Any, tid: Any) -> None:
     made = {"ph": "X", "cat": "kernel", "name": "k", "pid": pid, "tid": tid, "ts": 1, "dur": 1, "args": args}
-    (found,) = parse_document(json.dumps({"traceEvents": [made]}).encode()).events or [Event(ph="X")]
+    (found,) = parse_document(json.dumps({"traceEvents": [made]}).encode()).complete or [Event(ph="X")]
     # in one list with others, which must not be mistaken for it
     other = Event(args=msgspec.Raw(b'{"device":1,"stream":2,"correlation":3}'))
     read, odd = kineto_events.device_args([other, found, other])
