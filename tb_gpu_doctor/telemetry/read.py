@@ -17,6 +17,7 @@ __all__ = ["TelemetryReader", "has_recording", "read_telemetry"]
 
 # Of all recordings together; a logdir with more is read from its newest ones on.
 MAX_BYTES = 2 << 30
+_NO_INODE = -1
 
 
 def read_telemetry(logdir: str | os.PathLike[str], language: str = "en") -> Telemetry:
@@ -107,8 +108,8 @@ class TelemetryReader:
         except DamagedFile as error:
             entry.problem = str(error)
         except OSError as error:
-            # Not kept: it may be readable the next time.
-            return _Known(file.inode, 0, entry.state, error.strerror or str(error))
+            # Under no file's number, so that the next time, when it may be readable, it is read from its beginning.
+            return _Known(_NO_INODE, 0, entry.state, error.strerror or str(error))
         return entry
 
 

@@ -370,3 +370,16 @@ def test_time_that_turns_back_is_put_in_order(tmp_path: Path) -> None:
     assert gpu.step.tolist() == [1, 2, 3]
     assert gpu.values["power_watts"].tolist() == [1, 2, 3]
     assert (np.diff(gpu.wall_ns) > 0).all()
+
+
+def test_what_could_not_be_opened_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = Recorded(tmp_path)
+    recorded.sample(0, power_watts=(1.0, 2.0))
+    recorded.write(last=True)
+    reader = TelemetryReader()
+    with monkeypatch.context() as broken:
+        broken.setattr(read, "read_records", lambda *_: (_ for _ in ()).throw(PermissionError(13, "no")))
+        telemetry = reader.read(tmp_path)
+        assert len(telemetry.problems) == 1 and not telemetry.recordings
+    telemetry = reader.read(tmp_path)
+    assert telemetry.problems == () and len(telemetry.recordings) == 1
