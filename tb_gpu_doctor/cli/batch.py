@@ -44,8 +44,8 @@ def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
 
 def execute(arguments: argparse.Namespace, lang: str) -> int:
     """Measure, telling each size as it comes, and print what to take."""
-    from tb_gpu_doctor.monitor.batch import BatchError, find_batch_size
-    from tb_gpu_doctor.monitor.batch_measure import Measure
+    from tb_gpu_doctor.monitor.batch import BatchError, OutOfRange, find_batch_size
+    from tb_gpu_doctor.monitor.batch_measure import BadFactory, Measure
 
     # A module beside which the command is started is found, as `python -m` finds it.
     if os.getcwd() not in sys.path:
@@ -72,6 +72,10 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
             timeout_s=arguments.timeout,
             on_point=tell,
         )
+    except BadFactory as error:
+        raise UsageError(text(f"batch.errors.factory.{error.code}", lang, **error.params)) from None
+    except OutOfRange as error:
+        raise UsageError(text("batch.errors.out_of_range", lang, name=error.name, value=str(error.value))) from None
     except ValueError as error:
         raise UsageError(text("batch.errors.arguments", lang, reason=str(error))) from None
     except BatchError as error:

@@ -30,8 +30,17 @@ from tb_gpu_doctor.monitor.frameworks import module
 
 # A size that is not faster than the best so far by this share brings nothing.
 GAIN = 0.02
+MOST_GROWTH = 1e6
 PROBLEM_KILLED, PROBLEM_TIMEOUT = "killed", "timeout"
 _TAIL = 2000
+
+
+class OutOfRange(ValueError):
+    """An argument that makes no sense: its ``name`` and ``value``."""
+
+    def __init__(self, name: str, value: float) -> None:
+        super().__init__(f"{name}={value} is out of range")
+        self.name, self.value = name, value
 
 
 class BatchError(Exception):
@@ -118,13 +127,13 @@ def find_batch_size(
     for name, value, fine in (
         ("start", start, start >= 1),
         ("max_batch", max_batch, max_batch >= start),
-        ("growth", growth, growth > 1),
+        ("growth", growth, 1 < growth <= MOST_GROWTH),
         ("memory_fraction", memory_fraction, 0 < memory_fraction <= 1),
         ("repeats", how.repeats, how.repeats >= 1),
         ("timeout_s", timeout_s, timeout_s > 0),
     ):
         if not fine:
-            raise ValueError(f"{name}={value} is out of range")
+            raise OutOfRange(name, value)
     factory = make_step if isinstance(make_step, str) else importable_name(make_step)
     if in_process is None:
         in_process = factory is None
@@ -259,7 +268,7 @@ def _measure_in_child(factory: str, size: int, how: Measure, timeout_s: float) -
         except (OSError, ValueError):
             return Point(size, problem=_death(status, _tail(log)))
         if "bad_factory" in answer:
-            raise BadFactory(answer["bad_factory"])
+            raise BadFactory(**answer["bad_factory"])
         if "point" in answer:
             return Point(**answer["point"])
         return Point(size, problem=f"{answer['error']}\n{answer['traceback'][-_TAIL:]}")

@@ -51,7 +51,18 @@ class Measure:
 
 
 class BadFactory(ValueError):
-    """What is to be measured cannot be found; the message says why."""
+    """What is to be measured cannot be found; the message says why.
+
+    Attributes:
+        code: ``batch.errors.factory.<code>`` of the catalogues says it.
+        params: what that text needs.
+    """
+
+    def __init__(self, code: str, **params: str) -> None:
+        from tb_gpu_doctor.texts import text
+
+        super().__init__(text(f"batch.errors.factory.{code}", **params))
+        self.code, self.params = code, params
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -203,14 +214,14 @@ def load_factory(spec: str) -> MakeStep:
     """
     place, colon, name = spec.rpartition(":")
     if not colon or not place or not name:
-        raise BadFactory(f"{spec!r} is not module:function")
+        raise BadFactory("not_a_name", name=spec)
     if place.endswith(".py"):
         if not os.path.isfile(place):
-            raise BadFactory(f"{place}: no such file")
+            raise BadFactory("no_file", path=place)
         # As an imported module would: `if __name__ == "__main__":` does not run.
         file_spec = importlib.util.spec_from_file_location("__gpu_doctor_main__", place)
         if file_spec is None or file_spec.loader is None:
-            raise BadFactory(f"{place} cannot be imported")
+            raise BadFactory("no_import", path=place)
         found: Any = importlib.util.module_from_spec(file_spec)
         sys.modules[file_spec.name] = found
         sys.path.insert(0, os.path.dirname(os.path.abspath(place)))
@@ -221,11 +232,11 @@ def load_factory(spec: str) -> MakeStep:
         except ModuleNotFoundError as error:
             if error.name is None or not (place == error.name or place.startswith(error.name + ".")):
                 raise
-            raise BadFactory(f"no module {place!r} (searched: the current folder and Python's path)") from None
+            raise BadFactory("no_module", name=place) from None
     for part in name.split("."):
         found = getattr(found, part, None)
     if not callable(found):
-        raise BadFactory(f"{place} has no function {name!r}")
+        raise BadFactory("no_function", path=place, name=name)
     return found  # type: ignore[no-any-return]
 
 
@@ -249,7 +260,7 @@ def main(arguments: list[str]) -> int:
         make_step = load_factory(request["factory"])
         result = {"point": asdict(measure(make_step, request["batch_size"], Measure(**request["how"])))}
     except BadFactory as error:
-        result = {"bad_factory": str(error)}
+        result = {"bad_factory": {"code": error.code, **error.params}}
     except BaseException as error:
         result = {"error": f"{type(error).__name__}: {error}", "traceback": _their_part(error)}
     part = arguments[1] + ".part"

@@ -36,7 +36,7 @@ def test_nothing_that_fits_is_an_answer(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([f"{STEPS}:nothing"], "no function 'nothing'"),
+        ([f"{STEPS}:nothing"], "no function nothing"),
         (["nothing_at_all:f"], "nothing_at_all"),
         ([STEPS], "module:function"),
         ([f"{STEPS}:linear", "--start", "0"], "start=0"),
@@ -62,3 +62,22 @@ def test_a_logdir_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureF
     command = ["batch", f"{STEPS}:linear", "--max", "8", *QUICK, "--logdir", str(tmp_path / "file")]
     assert main(command) == 2
     assert "file" in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere"], "no es módulo:función"),
+        (["nowhere.py:f"], "no existe ese archivo"),
+        (["nowhere_at_all:f"], "no hay ningún módulo nowhere_at_all"),
+        (["tests.monitor.batch_steps:nothing"], "no tiene ninguna función nothing"),
+        (["tests.monitor.batch_steps:linear", "--growth", "inf"], "growth=inf está fuera de lo permitido"),
+        (["tests.monitor.batch_steps:linear", "--growth", "nan"], "growth=nan está fuera de lo permitido"),
+    ],
+)
+def test_mistakes_are_told_in_the_language_asked_for(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["batch", *arguments, "--lang", "es"]) == 2
+    err = capsys.readouterr().err
+    assert words in err and err.count("\n") == 1
