@@ -11,7 +11,7 @@ from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_language
 from tb_gpu_doctor.cli.progress import progress_bar
 from tb_gpu_doctor.texts import text
 
-_DEFAULT = "report.html"
+_DEFAULT = "gpu-doctor-report.html"
 
 
 def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
