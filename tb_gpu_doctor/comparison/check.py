@@ -140,7 +140,8 @@ def _findings(run: RunSummary, limits: Limits, comparison: Comparison | None) ->
     """One item for each finding that fails; one that says so where none does."""
     failed = 0
     old = None if comparison is None else comparison.before
-    known = frozenset() if old is None else frozenset(finding.kind for finding in old.findings)
+    # What was a remark and is a fault now is new as well.
+    known = {finding.kind for finding in old.findings if finding.severity in limits.new_findings} if old else set()
     for finding in run.findings:
         if finding.kind in limits.allowed:
             continue

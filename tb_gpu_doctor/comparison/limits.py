@@ -31,7 +31,7 @@ class Limits:
         severities: findings of these fail.
         kinds: findings of these kinds fail whatever their severity.
         allowed: findings of these kinds never fail.
-        new_findings: findings of these severities fail if the baseline lacks their kind.
+        new_findings: findings of these severities fail if the baseline lacks their kind at such a severity.
         baseline: file or logdir to compare with, as the file names it.
     """
 

@@ -123,3 +123,10 @@ def test_what_the_baseline_could_not_show_is_not_called_new() -> None:
 def test_a_baseline_that_the_profiler_made_slower_lets_nothing_pass() -> None:
     result = check(summary(noisy(100)), Limits(), summary(noisy(120, seed=1), doubts=("serialized_kernels",)))
     assert statuses(result)["step_time"] == "cannot_tell"
+
+
+def test_a_remark_that_became_a_fault_is_new() -> None:
+    remarked, fault = (summary(findings=(finding("power_throttle", severity),), telemetry={"power_watts": 1.0})
+                       for severity in ("info", "warning"))  # fmt: skip
+    assert statuses(check(fault, Limits(), remarked))["findings.power_throttle"] == "regression"
+    assert check(remarked, Limits(), fault).status == check(fault, Limits(), fault).status == "pass"
