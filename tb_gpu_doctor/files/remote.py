@@ -162,10 +162,12 @@ class RemoteFiles:
         deadline = now + MAX_SECONDS
         most = MAX_DEPTH if deep else 0
         found: dict[str, _Known] = {}
+        left: list[str] = []
         frontier, depth, entries, cut = [root], 0, 0, False
         while frontier and depth <= most:
             room = MAX_FOLDERS - len(found)
             cut = cut or len(frontier) > room
+            left += frontier[room:]
             frontier = frontier[:room]
             outcomes = in_parallel(self._list, frontier, deadline)
             below: list[str] = []
@@ -193,7 +195,7 @@ class RemoteFiles:
             with self._lock:
                 self._folders |= found
             return
-        for folder in frontier:  # too deep, or too many
+        for folder in left + frontier:  # too many, or too deep
             found[folder] = _Known(time.monotonic())
         with self._lock:
             self._folders = {path: known for path, known in self._folders.items() if not _within(path, root)}
