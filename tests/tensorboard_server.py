@@ -23,6 +23,7 @@ class TensorBoard:
 
     url: str
     log: Path
+    pid: int = 0
 
     @property
     def plugin_url(self) -> str:
@@ -43,7 +44,7 @@ def tensorboard(*arguments: str) -> Iterator[TensorBoard]:
         with log.open("wb") as output:
             process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         try:
-            yield TensorBoard(_address(process, log), log)
+            yield TensorBoard(_address(process, log), log, process.pid)
         finally:
             process.terminate()
             try:

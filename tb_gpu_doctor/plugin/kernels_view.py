@@ -73,6 +73,7 @@ class KernelsView(WithoutLock):
         self.fusion_json = to_json(_fusion(traces, analyses, shifts))
         self._lock = threading.Lock()
         self._tables: dict[str, bytes] = {}
+        self._trees: dict[int | None, bytes] = {}
 
     @property
     def device_count(self) -> int:
@@ -83,7 +84,7 @@ class KernelsView(WithoutLock):
     def size_bytes(self) -> int:
         """Approximate memory held."""
         with self._lock:
-            texts = sum(map(len, self._tables.values()))
+            texts = sum(map(len, self._tables.values())) + sum(map(len, list(self._trees.values())))
         texts += len(self.filling_json) + len(self.fusion_json)
         return texts + _ROW_BYTES * len(self._kernels) + _TIME_BYTES * len(self._times)
 
@@ -111,7 +112,13 @@ class KernelsView(WithoutLock):
         return self._kernels if by == "gpu" else over_gpus(self._kernels, self._gpus)
 
     def tree_json(self, device: int | None) -> bytes:
-        """The answer of ``kernels/tree`` for one GPU or all."""
+        """The answer of ``kernels/tree`` for one GPU or all, made once."""
+        made = self._trees.get(device)
+        if made is None:
+            made = self._trees[device] = self._tree(device)  # two who ask at once make it twice
+        return made
+
+    def _tree(self, device: int | None) -> bytes:
         root = kernel_tree(
             (row, op, calls, total) for gpu, row, op, calls, total in self._times if device is None or gpu == device
         )

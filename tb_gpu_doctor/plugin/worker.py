@@ -163,12 +163,16 @@ class Worker(Generic[R]):
 
     def _trim(self) -> None:
         with self._lock:
+            candidates = [job for job in self._jobs.values() if job.result is not None]
+        # Without the lock, for which requests wait.
+        sizes = {job.key: job.result.size_bytes for job in candidates if job.result is not None}
+        with self._lock:
             done = [job for job in self._jobs.values() if job.result is not None]
-            held = sum(job.result.size_bytes for job in done if job.result is not None)
+            held = sum(sizes.get(job.key, 0) for job in done)
             # The newest stays whatever its size: somebody waits for it.
             while len(done) > 1 and (len(done) > self._max_results or held > self._max_bytes):
                 oldest = done.pop(0)
-                held -= oldest.result.size_bytes if oldest.result is not None else 0
+                held -= sizes.get(oldest.key, 0)
                 del self._jobs[oldest.key]
             failed = [job for job in self._jobs.values() if job.error is not None]
             for job in failed[: max(0, len(failed) - MAX_FAILURES)]:
