@@ -13,11 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tb_gpu_doctor.metrics import BY_ID
-from tb_gpu_doctor.recording_format import SampleBlock
+from tb_gpu_doctor.recording_format import DamagedBlock, SampleBlock
 
 # 8 GPUs once a second for two days; half a gigabyte.
 MAX_VALUES = 60_000_000
 _BLOCKS_A_PIECE = 256
+# Blocks are small for what they unpack to: a piece is made before they hold more than this.
+_VALUES_A_PIECE = 4_000_000
 
 Times = NDArray[np.int64]
 Values = NDArray[np.float64]
@@ -62,20 +64,32 @@ class ColumnStore:
         self._row_of = np.full(1 << 16, -1, np.int64)
         self._row_of[self._known] = np.arange(len(self._known))
         self._waiting: list[SampleBlock] = []
+        self._waiting_values = 0
         self._pieces: list[_Piece] = []
         self._seen = np.zeros(1 << 16, np.bool_)
 
     def add(self, block: SampleBlock) -> None:
-        """Take a block; of another number of GPUs it is passed over."""
+        """Take a block; of another number of GPUs it is passed over.
+
+        Raises:
+            DamagedBlock: it alone has more samples than a recording may have.
+        """
         if block.gpus != self.gpus:
             return
+        # As columns, where a block that leaves most of them out takes as much room as any other.
+        values = max(len(self._known), len(block.ids32) + len(block.ids64)) * block.gpus * len(block.wall_ns)
+        if values > MAX_VALUES:
+            raise DamagedBlock(f"a block of {len(block.wall_ns)} ticks of {block.gpus} GPUs")
+        if self._waiting_values + values > _VALUES_A_PIECE:
+            self._gather()
         self._waiting.append(block)
+        self._waiting_values += values
         if len(self._waiting) >= _BLOCKS_A_PIECE:
             self._gather()
 
     def _gather(self) -> None:
         """Lay the waiting blocks into one piece."""
-        blocks, self._waiting = self._waiting, []
+        blocks, self._waiting, self._waiting_values = self._waiting, [], 0
         if not blocks:
             return
         ticks = sum(len(block.wall_ns) for block in blocks)

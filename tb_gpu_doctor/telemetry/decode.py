@@ -31,8 +31,9 @@ MAX_SPANS = 200_000
 MAX_NOTES = 1_000
 MAX_FACTS = 200
 MAX_GPUS = form.MAX_GPUS
-# Blocks that came before the head that tells of their GPUs.
+# Blocks that came before the head that tells of their GPUs: so many, and so large together.
 _MOST_EARLY = 1_000
+_MOST_EARLY_BYTES = 64 << 20
 
 FACT_SWEEP = "batch_sweep"
 FACT_ENVIRONMENT = "environment"
@@ -71,7 +72,7 @@ class RecordingState:
         if record.tag == form.TAG_SAMPLES:
             block = form.decode_samples(record.content)
             if self._store is None:
-                self._early.append(block)
+                self._keep_early(block)
             else:
                 self._store.add(block)
         elif record.tag == form.TAG_STEPS:
@@ -98,6 +99,11 @@ class RecordingState:
                 self.sweeps.append(values)
             elif len(self._facts) < MAX_FACTS or name in self._facts:
                 self._facts[name] = values
+
+    def _keep_early(self, block: SampleBlock) -> None:
+        self._early.append(block)
+        while sum(map(_block_bytes, self._early)) > _MOST_EARLY_BYTES:
+            self._early.popleft()
 
     def _take_header(self, header: dict[str, Any]) -> None:
         gpus = [_mapping(gpu) for gpu in header.get("gpus", [])][:MAX_GPUS]
@@ -182,6 +188,10 @@ class Words:
             except Exception:  # parameters of another version's text
                 pass
         return clean(str(note.get("sentence", "")), MAX_SENTENCE)
+
+
+def _block_bytes(block: SampleBlock) -> int:
+    return 16 * len(block.wall_ns) + block.values32.nbytes + block.values64.nbytes
 
 
 def _gpu_run(parent: str, run: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -383,3 +384,46 @@ def test_what_could_not_be_opened_is_tried_again(tmp_path: Path, monkeypatch: py
         assert len(telemetry.problems) == 1 and not telemetry.recordings
     telemetry = reader.read(tmp_path)
     assert telemetry.problems == () and len(telemetry.recordings) == 1
+
+
+def test_small_blocks_that_unpack_to_much_stay_within_memory(tmp_path: Path) -> None:
+    """Of nothing but their times, blocks pack a thousandfold; as columns of 1,024 GPUs each is tens of gigabytes."""
+    gpus = [{"label": f"gpu{number}"} for number in range(form.MAX_GPUS)]
+    metrics = [metric.id for metric in METRICS]
+    head = json.dumps({"host": "x", "process_id": 1, "metrics": metrics, "gpus": gpus}).encode()
+    ticks = form.MAX_TICKS
+    empty = form.encode_samples(
+        np.arange(ticks, dtype=np.int64), np.zeros(ticks, np.int64), np.full((0, form.MAX_GPUS, ticks), np.nan)
+    )
+    path = hostile(tmp_path, [(form.TAG_RECORDING, head), *[(form.TAG_SAMPLES, empty)] * 3])
+    assert path.stat().st_size < 3_000_000
+    tracemalloc.start()
+    try:
+        telemetry = read_telemetry(tmp_path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert "3" in telemetry.problems[0] and peak < 200_000_000
+
+
+def test_blocks_before_their_head_stay_within_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "_MOST_EARLY_BYTES", 10_000)
+    ticks = 100
+    block = form.encode_samples(np.arange(ticks, dtype=np.int64), np.zeros(ticks, np.int64), np.ones((1, 1, ticks)))
+    head = json.dumps({"host": "x", "process_id": 1, "metrics": ["power_watts"], "gpus": [{"label": "gpu0"}]}).encode()
+    hostile(tmp_path, [*[(form.TAG_SAMPLES, block)] * 50, (form.TAG_RECORDING, head)])
+    (gpu,) = read_telemetry(tmp_path).recordings[0].gpus
+    assert len(gpu) == ticks, "the last of them are there"
+
+
+def test_pieces_are_made_before_they_are_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = Recorded(tmp_path, gpus=2)
+    for tick in range(100):
+        recorded.sample(tick, power_watts=(tick, -tick))
+        recorded.write()
+    recorded.write(last=True)
+    whole = read_telemetry(tmp_path).recordings[0].gpus
+    monkeypatch.setattr(columns, "_VALUES_A_PIECE", len(METRICS) * 2 * 7)
+    for gpu, expected in zip(read_telemetry(tmp_path).recordings[0].gpus, whole, strict=True):
+        assert np.array_equal(gpu.values["power_watts"], expected.values["power_watts"])
+        assert np.array_equal(gpu.wall_ns, expected.wall_ns)
