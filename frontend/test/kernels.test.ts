@@ -94,7 +94,9 @@ describe("what is said of the kernels", () => {
     expect(tensorShare([device(0, { tensor_cores_ms: ms(0, 0) })])).toBeNull();
     expect(
       tensorShare([device(0, { tensor_cores_ms: ms(9, 1) }), device(1, { tensor_cores_ms: ms(0, 90) }), device(2)]),
-    ).toBeCloseTo(0.09);
+    ).toEqual({ used: 0.09, unknown: 0 });
+    const all = { used: 0, unused: 0, not_eligible: 1, unknown: 3 };
+    expect(tensorShare([device(0, { tensor_cores_ms: all })])).toEqual({ used: 0, unknown: 0.75 });
   });
 
   it("names the GPUs of a row", () => {

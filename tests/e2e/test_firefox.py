@@ -40,6 +40,8 @@ def test_every_view_in_firefox(server: TensorBoard, browser_window: Firefox):
         "steps": "#steps canvas",
         "gpus": "#collectives table, #collectives .state",
         "kernels": "#kernels tbody th",
+        "input": "#input table, #input .state",
+        "telemetry": "#telemetry table, #telemetry .state",
     }.items():
         window.run(f"{TAB} tab.querySelector('#tab-{view}').click()")
         window.wait(f"{TAB} return !!tab.querySelector('.view[data-view={view}] :is({proof})')")

@@ -17,7 +17,7 @@ from tests.tensorboard_server import TensorBoard
 pytestmark = pytest.mark.browser
 Start = Callable[..., Visit]
 RUNS = ("healthy", "input_bound", "launch_bound", "low_occupancy", "pytorch_ddp", "slow_gpu")
-VIEWS = ("verdict", "timeline", "gaps", "steps", "gpus", "kernels")
+VIEWS = ("verdict", "timeline", "gaps", "steps", "gpus", "kernels", "input", "telemetry")
 # Something that only shows once the view has its data.
 PROOF = {
     "verdict": "#findings",
@@ -26,6 +26,8 @@ PROOF = {
     "steps": "#steps canvas",
     "gpus": "#collectives table, #collectives .state",
     "kernels": "#kernels tbody th",
+    "input": "#input table, #input .state",
+    "telemetry": "#telemetry table, #telemetry .state",
 }
 
 

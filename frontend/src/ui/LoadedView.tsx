@@ -15,7 +15,9 @@ export function LoadedView<T>({ state, label, children }: LoadedViewProps<T>) {
     <>
       {status === "failed" && error ? <Failed error={error} retry={load} /> : null}
       {status === "cancelled" ? <Cancelled resume={load} /> : null}
-      {status === "loading" && !data ? <Loading label={label} progress={progress} cancel={cancel} /> : null}
+      {(status === "loading" || status === "idle") && !data ? (
+        <Loading label={label} progress={progress} cancel={cancel} />
+      ) : null}
       {data !== null ? <div class={status === "loading" ? "stale" : undefined}>{children(data)}</div> : null}
     </>
   );

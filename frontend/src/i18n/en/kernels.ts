@@ -103,6 +103,9 @@ export const kernels = {
   knob_block_threads: "threads a block",
   tensor_title: "Tensor cores in matrix products, convolutions and attention",
   tensor_sentence: "Tensor cores did {share} of the time of matrix products, convolutions and attention.",
+  tensor_some_unknown: "For {share} it is not known.",
+  tensor_all_unknown:
+    "Whether tensor cores did the matrix products, convolutions and attention is not known: neither the kernels' names nor their ops tell.",
   tensor_none: "There were no matrix products, convolutions or attention that tensor cores could help.",
   tensor_unknown_gpu: "The GPU has no tensor cores, or it is not known whether it has.",
   tree_title: "Kernel time by op",

@@ -108,6 +108,9 @@ export const kernels: Texts<typeof en> = {
   knob_block_threads: "hilos por bloque",
   tensor_title: "Tensor cores en productos de matrices, convoluciones y atención",
   tensor_sentence: "Los tensor cores hicieron {share} del tiempo de productos de matrices, convoluciones y atención.",
+  tensor_some_unknown: "De {share} no se sabe.",
+  tensor_all_unknown:
+    "No se sabe si los tensor cores hicieron los productos de matrices, las convoluciones y la atención: no lo dicen ni los nombres de los kernels ni sus ops.",
   tensor_none: "No hubo productos de matrices, convoluciones ni atención a los que ayudaran los tensor cores.",
   tensor_unknown_gpu: "La GPU no tiene tensor cores, o no se sabe si los tiene.",
   tree_title: "Tiempo de kernels por op",

@@ -92,7 +92,13 @@ function familiesSentence(devices: readonly KernelDevice[]): string {
 
 function tensorSentence(devices: readonly KernelDevice[]): string {
   const share = tensorShare(devices);
-  if (share !== null) return t("tensor_sentence", { share: formatPercent(share) });
+  if (share && share.unknown > 0.99) return t("tensor_all_unknown");
+  if (share) {
+    const told = t("tensor_sentence", { share: formatPercent(share.used) });
+    return share.unknown < 0.005
+      ? told
+      : `${told} ${t("tensor_some_unknown", { share: formatPercent(share.unknown) })}`;
+  }
   return devices.some(({ tensor_cores_ms }) => tensor_cores_ms) ? t("tensor_none") : t("tensor_unknown_gpu");
 }
 

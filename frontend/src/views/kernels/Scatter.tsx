@@ -30,8 +30,8 @@ export function decades(low: number, high: number): [number, number] {
 }
 
 /** Radius of a dot whose area is its share, the largest share filling the largest dot. */
-export const radiusOf = (share: number, most: number): number =>
-  most > 0 ? Math.max(SMALLEST, LARGEST * Math.sqrt(Math.max(share, 0) / most)) : SMALLEST;
+export const radiusOf = (share: number, most: number, largest = LARGEST): number =>
+  most > 0 ? Math.max(SMALLEST, largest * Math.sqrt(Math.max(share, 0) / most)) : SMALLEST;
 
 /** A round dot for solid families, a square for "/" and a diamond for the others: told apart without colour. */
 function shape(context: CanvasRenderingContext2D, texture: string, x: number, y: number, radius: number): void {
@@ -96,7 +96,7 @@ function draw({ context, width, height, theme }: Scene, rows: readonly KernelRow
   // The largest first, so that small ones lie on top of them.
   for (const row of [...rows].sort((a, b) => b.share - a.share)) {
     const [x, y] = [toX(row.total_ms), toY(row.occupancy ?? 0)];
-    const radius = radiusOf(row.share, most);
+    const radius = radiusOf(row.share, most, Math.min(LARGEST, width / 20));
     const category = familyCategory(row.family);
     shape(context, paintOf(category, theme.dark).texture, x, y, radius);
     context.globalAlpha = 0.72;

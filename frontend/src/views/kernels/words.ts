@@ -29,16 +29,18 @@ export function efficiencySentence(devices: readonly KernelDevice[]): string {
   return low === high ? t("efficiency_same", { value: low }) : t("efficiency_range", { low, high });
 }
 
-/** The part of the time of matrix products and convolutions in which tensor cores worked; null: unknown. */
-export function tensorShare(devices: readonly KernelDevice[]): number | null {
+/** Of the time of matrix products, convolutions and attention: where tensor cores worked, and where nobody knows. */
+export function tensorShare(devices: readonly KernelDevice[]): { used: number; unknown: number } | null {
   let used = 0;
+  let unknown = 0;
   let all = 0;
   for (const { tensor_cores_ms: ms } of devices) {
     if (!ms) continue;
     used += ms.used;
+    unknown += ms.unknown;
     all += ms.used + ms.unused + ms.not_eligible + ms.unknown;
   }
-  return all > 0 ? used / all : null;
+  return all > 0 ? { used: used / all, unknown: unknown / all } : null;
 }
 
 export const sharedBytes = (row: KernelRow): number | null =>

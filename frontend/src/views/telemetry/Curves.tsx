@@ -283,7 +283,13 @@ function Part({ answer, data, metrics, axis }: PartProps) {
     const found = spans.map(({ start_unix_ms, step }) =>
       axis === "step" && step !== null ? step : toAxis(start_unix_ms),
     );
-    if (answer.profile) found.push(toAxis(answer.profile.start_unix_ms));
+    const { profile } = answer;
+    // The profile is one that the monitor took, or somebody else's.
+    const taken = spans.some(
+      ({ start_unix_ms, end_unix_ms }) =>
+        profile && start_unix_ms <= profile.end_unix_ms && end_unix_ms >= profile.start_unix_ms,
+    );
+    if (profile && !taken) found.push(toAxis(profile.start_unix_ms));
     return found.flatMap((at) => (at === null ? [] : [{ at, label: t("category_event_profile") }]));
   }, [answer, axis, data]);
   const sums = throttleSums(answer, gpus);
