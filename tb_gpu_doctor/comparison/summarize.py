@@ -41,7 +41,9 @@ def summarize(
     source, wall, parts = _steps(traces, analyses, job)
     window_ps, shares, models = _windows(traces, analyses, job)
     folded_wall, folded_parts = fold_steps(wall, parts)
-    hosts = sorted({ref.host for finding in diagnosis.findings for ref in finding.gpus})
+    # What is told as a part of another finding is there all the same, and not solved.
+    findings = [part for finding in diagnosis.findings for part in (finding, *finding.absorbed)]
+    hosts = sorted({ref.host for finding in findings for ref in finding.gpus})
     known = [(row.occupancy, row.total) for row in diagnosis.kernels if row.occupancy is not None and row.total > 0]
     return RunSummary(
         label=label,
@@ -67,7 +69,7 @@ def summarize(
                 finding.saving_ps_per_step,
                 tuple(f"{hosts.index(ref.host)}/{ref.id}" if len(hosts) > 1 else str(ref.id) for ref in finding.gpus),
             )
-            for finding in diagnosis.findings
+            for finding in findings
             if not finding.is_about_profile
         ),
         doubts=tuple(sorted({f.kind for f in diagnosis.findings if f.is_about_profile})),

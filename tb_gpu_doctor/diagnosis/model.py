@@ -130,6 +130,7 @@ class Finding:
         saving_ps_per_step: what a step would gain at most; None when it cannot be told.
         explanation: sentences in order.
         advice: what to do, the most useful first.
+        absorbed: findings that are told as a part of this one and not by themselves.
     """
 
     kind: str
@@ -143,6 +144,7 @@ class Finding:
     share: float | None = None
     saving_ps_per_step: float | None = None
     evidence: tuple[Evidence, ...] = ()
+    absorbed: tuple[Finding, ...] = ()
 
     @property
     def docs(self) -> str:

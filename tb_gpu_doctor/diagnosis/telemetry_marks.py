@@ -102,7 +102,7 @@ def explain_slow_gpus(context: Context, findings: Sequence[Finding]) -> list[Fin
         if not told:
             continue
         title, explanation, advice = finding.title, list(finding.explanation), list(finding.advice)
-        severity = finding.severity
+        severity, parts = finding.severity, list(finding.absorbed)
         if len(told) == len(finding.gpus):
             title = _sentence(context, told[0])
         for slow in told:
@@ -115,10 +115,18 @@ def explain_slow_gpus(context: Context, findings: Sequence[Finding]) -> list[Fin
             if same and any(slow.reason == reason for slow in told):
                 absorbed = same[0]
                 left.remove(absorbed)
+                parts.append(absorbed)
                 explanation += [p for p in absorbed.explanation[1:] if not p.key.endswith((".lasting", ".at_times"))]
                 advice = [*absorbed.advice, *advice]
                 severity = min(severity, absorbed.severity, key=SEVERITIES.index)
-        joined = replace(finding, title=title, explanation=tuple(explanation), advice=tuple(advice), severity=severity)
+        joined = replace(
+            finding,
+            title=title,
+            explanation=tuple(explanation),
+            advice=tuple(advice),
+            severity=severity,
+            absorbed=tuple(parts),
+        )
         left[left.index(finding)] = joined
     return left
 

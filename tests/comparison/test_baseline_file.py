@@ -34,6 +34,13 @@ def test_a_demo_survives_the_file(demo_logs: Path, tmp_path: Path) -> None:
     assert path.stat().st_size < 60_000
 
 
+def test_what_another_finding_tells_as_its_part_is_not_lost(demo_logs: Path) -> None:
+    """The heat of the slow GPU is a part of the imbalance: a later run that is hot only is not new to it."""
+    slow = summary_of_path(demo_logs / "slow_gpu")
+    assert slow.telemetry and [found.kind for found in slow.findings].count("thermal_throttle") == 1
+    assert "imbalance" in {found.kind for found in slow.findings}
+
+
 def test_a_baseline_reads_well_in_a_review() -> None:
     lines = baseline_file.to_json(summary()).splitlines()
     assert sum('"gemm"' in line for line in lines) == 1 and max(map(len, lines)) < 600

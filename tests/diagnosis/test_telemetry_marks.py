@@ -98,6 +98,7 @@ def test_heat_is_the_reason(slow: HostProfile, lang: str, sentence: str) -> None
     assert say(finding.title, lang) == sentence
     # One story: the throttling is part of the imbalance, and work that is shared evenly need not be looked at.
     assert "thermal_throttle" not in kinds(found)
+    assert [part.kind for part in imbalance(found).absorbed] == ["thermal_throttle"]
     assert finding.gpus == (GpuRef(HOST, 2),) and finding.severity == "critical"
     advice = [phrase.key for phrase in finding.advice]
     assert advice[0] == "findings.thermal_throttle.advice.cooling"
