@@ -225,7 +225,16 @@ describe("a snapshot", () => {
   });
 
   it("gives all intervals, or says that they are too many", () => {
-    expect(parseEvents(ask("timeline/events", { ...between(0, 10), limit: 5 })).count).toBe(6);
+    const all = parseEvents(ask("timeline/events", { ...between(0, 200), limit: 6 }));
+    expect([all.count, all.names, [...all.start], [...all.category]]).toEqual([
+      6,
+      ["gemm", "relu", "AllReduce"],
+      INTERVALS.map(({ start }) => start),
+      INTERVALS.map(({ category }) => category),
+    ]);
+    expect(parseEvents(ask("timeline/events", { ...between(0, 200), limit: 5 })).truncated).toBe(true);
+    const cut = parseEvents(ask("timeline/events", { ...between(120, 130), limit: 5 }));
+    expect([[...cut.lane], [...cut.end], cut.names[cut.name[0]]]).toEqual([[0, 1], [130, 180], undefined]);
     const bare = pack({ "timeline/meta": META, "timeline/bins": bins(2, 5, 4, new Array(40).fill(255)) });
     const many = parseEvents(ask("timeline/events", between(0, 10), bare));
     expect([many.truncated, many.count]).toEqual([true, 0]);
@@ -234,6 +243,24 @@ describe("a snapshot", () => {
     expect(kernels).toEqual([]);
     expect(ask("timeline/find", { query: "x", ...between(0, 1) }, bare)).toBeNull();
     expect(ask<{ gap: null }>("timeline/next_gap", { time_ps: 0 }, bare).gap).toBeNull();
+  });
+});
+
+describe("bins of the analysed window", () => {
+  it("stand in where they hold the range", () => {
+    const [low, high] = [BASE + 50 * NS, BASE + 150 * NS];
+    const kept = pack({
+      "timeline/meta": META,
+      "timeline/bins": bins(1, 1, 2, [10, 20]),
+      [`timeline/bins|end_ps=${high}|start_ps=${low}`]: bins(1, 1, 2, [100, 200]),
+    });
+    const cells = (start: number, end: number) => [
+      ...parseBins(ask("timeline/bins", { ...between(start, end), width: 2 }, kept)).cells,
+    ];
+    expect(cells(50, 150)).toEqual([100, 200]);
+    expect(cells(100, 150)).toEqual([200, 200]);
+    expect(cells(0, 200)).toEqual([10, 20]);
+    expect(cells(0, 100)).toEqual([10, 10]);
   });
 });
 

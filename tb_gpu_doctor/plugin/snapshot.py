@@ -35,7 +35,7 @@ VERSION = 1
 MAX_FILE_BYTES = 10_000_000
 _MAX_PACKED = MAX_FILE_BYTES * 3 // 4 - 400_000  # the tab's own module, and what stands around it
 
-MAX_INTERVALS = 200_000
+MAX_INTERVALS = 1_000_000
 MAX_WAITS = 100_000
 MAX_GAPS = 1_000
 # As many pixels as the tab asks for at most.
@@ -147,10 +147,10 @@ def _core(
     yield "kernels/fusion", view.kernels.fusion_json
     yield "batch_sweeps", to_json(view.telemetry.sweeps())
     yield from _series(view)
-    start, end = _extent(view)
     width = max(1, min(WIDEST_BINS, MAX_BIN_CELLS // max(1, view.timeline.cell_count(1))))
-    yield "timeline/bins", view.timeline.bins(start, end, width)
-    yield "timeline/waits", view.ranges.wait_bins(start, end, width)
+    for name, (start, end), pixels in _blocks(view, width):
+        yield f"timeline/bins{name}", view.timeline.bins(start, end, pixels)
+        yield f"timeline/waits{name}", view.ranges.wait_bins(start, end, pixels)
 
 
 def _sessions(session: Session) -> dict[str, Any]:
@@ -174,6 +174,19 @@ def _extent(view: SessionView) -> tuple[int, int]:
     meta = json.loads(view.meta_json)
     start = int(meta["start_ps"])
     return start, max(int(meta["end_ps"]), start + 1)
+
+
+def _blocks(view: SessionView, width: int) -> Iterator[tuple[str, tuple[int, int], int]]:
+    """The stretches that bins are kept of: the whole; finer, the analysed window and what the tab loads beside it."""
+    start, end = _extent(view)
+    yield "", (start, end), width
+    window = json.loads(view.meta_json)["window"]
+    if window is None:
+        return
+    margin = (int(window["end_ps"]) - int(window["start_ps"])) // 2
+    low, high = max(start, int(window["start_ps"]) - margin), min(end, int(window["end_ps"]) + margin)
+    if 0 < high - low < (end - start) // 2:
+        yield key("", end_ps=high, start_ps=low), (low, high), width
 
 
 def _series(view: SessionView) -> Iterator[tuple[str, bytes]]:

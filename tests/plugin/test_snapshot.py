@@ -90,6 +90,20 @@ def test_what_does_not_fit_is_left_out_and_said(made: Made, monkeypatch: pytest.
     assert take_snapshot(session, view, page_html).left_out == ("events", "trees", "staircases", "streams")
 
 
+def test_a_short_window_has_finer_bins(made: Made, monkeypatch: pytest.MonkeyPatch):
+    session, view = made
+    meta = json.loads(view.meta_json)
+    first = meta["steps"][0]
+    window = {"start_ps": first["start_ps"], "end_ps": first["end_ps"]}
+    monkeypatch.setattr(view, "meta_json", json.dumps(meta | {"window": window}).encode())
+    found = take_snapshot(session, view, page_html).answers
+    [name] = [name for name in found if name.startswith("timeline/bins|")]
+    end, start = (int(number) for number in re.findall(r"=(-?[0-9]+)", name))
+    assert meta["start_ps"] <= start <= first["start_ps"] < first["end_ps"] <= end <= meta["end_ps"]
+    assert found[name] == view.timeline.bins(start, end, 4096)
+    assert found[name.replace("bins", "waits")] == view.ranges.wait_bins(start, end, 4096)
+
+
 class Page(HTMLParser):
     """What a page is made of."""
 

@@ -31,6 +31,11 @@ export class Snapshot {
     this.body = bytes.subarray(4 + length);
   }
 
+  /** What there is. */
+  names(): string[] {
+    return Object.keys(this.header.answers);
+  }
+
   /** An answer's bytes, of their own. */
   bytes(name: string): ArrayBuffer | null {
     const place = Object.hasOwn(this.header.answers, name) ? this.header.answers[name] : undefined;

@@ -8,10 +8,12 @@ import type { MomentDetails, TimelineMeta } from "./types";
 
 const PS_PER_MS = 1e9;
 const FIRST_CAUSE = 3;
-const TOP_KERNELS = 20;
+const TOP_KERNELS = 12;
+const DEFAULT_EVENTS = 200_000;
 
 /** What it needs of a snapshot. */
 export interface Kept {
+  names: () => string[];
   bytes: (name: string) => ArrayBuffer | null;
   json: <T>(name: string) => T | null;
 }
@@ -24,13 +26,20 @@ interface Waits {
   end_ps: number[];
 }
 
+/** Bins of a stretch. */
+interface Block {
+  start: number;
+  end: number;
+  bins: Bins;
+}
+
 interface Whole {
   meta: TimelineMeta;
   start: number;
   end: number;
   events: EventColumns | null;
-  bins: Bins | null;
-  waits: Bins | null;
+  bins: Block[];
+  waits: Block[];
   /** By lane, all that its streams ran; null where that is not kept. */
   streams: StreamsAnswer[] | null;
 }
@@ -50,30 +59,79 @@ function whole(kept: Kept): Whole | null {
     start: meta.start_ps,
     end: Math.max(meta.end_ps, meta.start_ps + 1),
     events: bytes ? parseEvents(bytes) : null,
-    bins: parsedBins(kept, "timeline/bins"),
-    waits: parsedBins(kept, "timeline/waits"),
+    bins: blocks(kept, "timeline/bins", meta),
+    waits: blocks(kept, "timeline/waits", meta),
     streams: streams.every((each) => each !== null) ? (streams as StreamsAnswer[]) : null,
   };
   wholes.set(kept, made);
   return made;
 }
 
-function parsedBins(kept: Kept, name: string): Bins | null {
-  const bytes = kept.bytes(name);
-  return bytes && parseBins(bytes);
+/** The bins of the whole, and of the analysed window where they are finer. */
+function blocks(kept: Kept, route: string, meta: TimelineMeta): Block[] {
+  const prefix = `${route}|`;
+  return kept.names().flatMap((name) => {
+    if (name !== route && !name.startsWith(prefix)) return [];
+    const bytes = kept.bytes(name);
+    const [end, start] = [...name.slice(prefix.length).matchAll(/=(-?\d+)/g)].map((match) => Number(match[1]));
+    const whole = { start: meta.start_ps, end: Math.max(meta.end_ps, meta.start_ps + 1) };
+    return bytes ? [{ ...(start === undefined ? whole : { start, end }), bins: parseBins(bytes) }] : [];
+  });
+}
+
+/** The finest bins that hold a stretch: the shortest, since all are equally wide. */
+function finest(all: readonly Block[], start: number, end: number): Block | undefined {
+  const holding = all.filter((block) => block.start <= start && end <= block.end);
+  return holding.sort((a, b) => a.end - a.start - (b.end - b.start))[0] ?? all[0];
+}
+
+/** The intervals that share time with a stretch, as columns of their own. */
+export function cutEvents(events: EventColumns, start: number, end: number, limit: number): ArrayBuffer {
+  const [low, high] = [(start - events.basePs) / events.unitPs, (end - events.basePs) / events.unitPs];
+  const rows: number[] = [];
+  let count = 0;
+  for (let i = 0; i < events.count; i++) {
+    if (events.start[i] >= high || events.end[i] <= low) continue;
+    count += 1;
+    if (count <= limit) rows.push(i);
+  }
+  if (count > limit) return tooMany(count);
+  const { basePs, unitPs, names } = events;
+  const head = headerBytes({ count, base_ps: basePs, unit_ps: unitPs, names, truncated: false });
+  const columns = [events.start, events.end, events.lane, events.name, events.category].map((column) => {
+    const size = column.BYTES_PER_ELEMENT;
+    const view = new DataView(new ArrayBuffer((size * count + 3) & ~3));
+    for (const [at, row] of rows.entries()) {
+      if (size === 4) view.setUint32(4 * at, column[row], true);
+      else if (size === 2) view.setUint16(2 * at, column[row], true);
+      else view.setUint8(at, column[row]);
+    }
+    return new Uint8Array(view.buffer);
+  });
+  const out = new Uint8Array(head.length + columns.reduce((sum, { length }) => sum + length, 0));
+  out.set(head);
+  let at = head.length;
+  for (const column of columns) {
+    out.set(column, at);
+    at += column.length;
+  }
+  return out.buffer;
 }
 
 const encoder = new TextEncoder();
 
-/** As the server says that there are too many intervals. */
-function tooMany(count: number): ArrayBuffer {
-  const header = JSON.stringify({ count, base_ps: 0, unit_ps: 1, names: [], truncated: true });
-  const text = encoder.encode(header.padEnd(Math.ceil(header.length / 8) * 8));
-  const bytes = new Uint8Array(4 + text.length);
-  new DataView(bytes.buffer).setUint32(0, text.length, true);
+function headerBytes(header: object): Uint8Array {
+  const text = encoder.encode(JSON.stringify(header));
+  const padded = (text.length + 7) & ~7;
+  const bytes = new Uint8Array(4 + padded).fill(32);
+  new DataView(bytes.buffer).setUint32(0, padded, true);
   bytes.set(text, 4);
-  return bytes.buffer;
+  return bytes;
 }
+
+/** As the server says that there are too many intervals. */
+const tooMany = (count: number): ArrayBuffer =>
+  headerBytes({ count, base_ps: 0, unit_ps: 1, names: [], truncated: true }).slice().buffer;
 
 /** Bins of [start, end) out of those of the whole: shares of time, rounded up as the server does. */
 export function resample(bins: Bins, from: { start: number; end: number }, start: number, end: number, width: number) {
@@ -128,14 +186,16 @@ function accounting(kept: Kept, all: Whole, start: number, end: number): RangeAn
       if (ps > 0) lanes[lane].communication_wait_ms += ps / PS_PER_MS;
     }
   } else {
-    const sum = (bins: Bins | null, take: (lane: number, category: number, ps: number) => void) => {
-      if (!bins) return;
-      const size = (all.end - all.start) / bins.width;
+    const sum = (from: readonly Block[], take: (lane: number, category: number, ps: number) => void) => {
+      const block = finest(from, start, end);
+      if (!block) return;
+      const { bins } = block;
+      const size = (block.end - block.start) / bins.width;
       for (let row = 0; row < bins.lanes * bins.categories; row++) {
         let ps = 0;
         for (let b = 0; b < bins.width; b++) {
           const cell = bins.cells[row * bins.width + b];
-          const low = all.start + b * size;
+          const low = block.start + b * size;
           if (cell) ps += Math.max(0, overlap(start, end, low, low + size)) * (cell / 255);
         }
         take(Math.floor(row / bins.categories), row % bins.categories, ps);
@@ -376,14 +436,13 @@ export function computed(kept: Kept, route: string, params: Values): ArrayBuffer
   const [start, end] = [number(params.start_ps, all.start), number(params.end_ps, all.end)];
   switch (route) {
     case "timeline/events":
-      // The whole: what lies outside of the range that was asked for does no harm.
       return all.events
-        ? kept.bytes("timeline/events")
+        ? cutEvents(all.events, start, end, number(params.limit, DEFAULT_EVENTS))
         : tooMany(all.meta.lanes.reduce((sum, lane) => sum + lane.intervals, 0));
     case "timeline/bins":
     case "timeline/waits": {
-      const bins = route === "timeline/bins" ? all.bins : all.waits;
-      return bins && resample(bins, all, start, end, Math.max(1, number(params.width, 1)));
+      const block = finest(route === "timeline/bins" ? all.bins : all.waits, start, end);
+      return block ? resample(block.bins, block, start, end, Math.max(1, number(params.width, 1))) : null;
     }
     case "timeline/range":
       return accounting(kept, all, start, end);
