@@ -7,7 +7,7 @@ That keeps hostile nesting and huge values out of memory and is what makes it fa
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar, Union
 
 import msgspec
@@ -76,8 +76,8 @@ _PASSED_OVER = tuple(
     msgspec.defstruct(f"_PassedOver{number}", [], tag_field="ph", tag=phase, gc=False, namespace={"ph": phase})
     for number, phase in enumerate("stfiIBEbneCNODPRc")
 )
-_AnyPassedOver: Any = Union[_PASSED_OVER]  # type: ignore[valid-type]  # noqa: UP007
-_AnyEvent: Any = Union[(_Complete, _Metadata, *_PASSED_OVER)]  # type: ignore[valid-type]
+_AnyPassedOver: Any = Union[_PASSED_OVER]  # noqa: UP007
+_AnyEvent: Any = Union[(_Complete, _Metadata, *_PASSED_OVER)]
 
 
 class _Document(msgspec.Struct):
@@ -175,7 +175,8 @@ def parse_document(data: bytes | bytearray, path: str = "") -> Document:
 def _decode(data: bytes | bytearray) -> Document:
     found, events, broken = _events(data)
     metadata: list[Any] = []
-    complete = [event for event in events if event.ph == "X" or (event.ph == "M" and metadata.append(event))]
+    put_aside: Callable[[Any], object] = metadata.append  # which says None: not kept
+    complete = [event for event in events if event.ph == "X" or (event.ph == "M" and put_aside(event))]
     base = _small(found.baseTimeNanoseconds)
     return Document(
         complete=complete,

@@ -19,6 +19,8 @@ MAX_BYTES = 2 << 30
 MAX_RATIO = 200
 FREE_BYTES = 32 << 20
 _PIECE = 1 << 20
+# What the unpacker is given and gives at a time: what stays in the processor's cache costs least.
+_FED, _GIVEN = 1 << 16, 1 << 17
 _GZIP_MAGIC = b"\x1f\x8b"
 _AUTO_HEADER = zlib.MAX_WBITS | 16
 
@@ -70,26 +72,28 @@ def _unpack(file: BinaryIO, size: int, path: str, progress: Callable[[float], No
     packed = 0
     unpacker = zlib.decompressobj(_AUTO_HEADER)
     started = False  # whether the current gzip member has begun
-    while piece := file.read(_PIECE):
-        packed += len(piece)
-        while piece:
-            if unpacker.eof:  # several packed files, one behind the other, are one; padding is none
-                piece = piece.lstrip(b"\0")
-                if not piece:
-                    break
-                unpacker, started = zlib.decompressobj(_AUTO_HEADER), False
-            try:
-                out += unpacker.decompress(piece, _PIECE)
-            except zlib.error:
-                if out and not started and not piece.startswith(_GZIP_MAGIC):
-                    return out  # something else behind the end
-                raise TraceError("malformed", path) from None
-            started = True
-            if len(out) > MAX_BYTES:
-                raise TraceError("too_large", path)
-            if len(out) > FREE_BYTES and len(out) > MAX_RATIO * packed:
-                raise TraceError("gzip_bomb", path)
-            piece = unpacker.unconsumed_tail or (unpacker.unused_data if unpacker.eof else b"")
+    while block := file.read(_PIECE):
+        packed += len(block)
+        for at in range(0, len(block), _FED):
+            piece = block[at : at + _FED]
+            while piece:
+                if unpacker.eof:  # several packed files, one behind the other, are one; padding is none
+                    piece = piece.lstrip(b"\0")
+                    if not piece:
+                        break
+                    unpacker, started = zlib.decompressobj(_AUTO_HEADER), False
+                try:
+                    out += unpacker.decompress(piece, _GIVEN)
+                except zlib.error:
+                    if out and not started and not piece.startswith(_GZIP_MAGIC):
+                        return out  # something else behind the end
+                    raise TraceError("malformed", path) from None
+                started = True
+                if len(out) > MAX_BYTES:
+                    raise TraceError("too_large", path)
+                if len(out) > FREE_BYTES and len(out) > MAX_RATIO * packed:
+                    raise TraceError("gzip_bomb", path)
+                piece = unpacker.unconsumed_tail or (unpacker.unused_data if unpacker.eof else b"")
         if progress is not None:
             progress(min(packed / size, 1.0))
     if not unpacker.eof:

@@ -106,8 +106,8 @@ def device_columns(
         for stat, value in launched.numbers.items():
             values.setdefault(stat, {})[number] = value
     stats = {stat: _spread(by_shape, shape, kept, len(facts)) for stat, by_shape in values.items()}
-    device = np.array([place[0] for place in places], np.int64)[placed]
-    return DeviceColumns(kept, columns, stats, _sm_counts(device, shape, facts))
+    idents = [place[0] for place in places]
+    return DeviceColumns(kept, columns, stats, _sm_counts(idents, placed, facts, shape))
 
 
 def _launches(
@@ -147,12 +147,14 @@ def _spread(by_shape: dict[int, int], shape: Int64, kept: Int64, count: int) -> 
     return kept[found], values[shape[found]]
 
 
-def _sm_counts(device: Int64, shape: Int64, facts: Sequence[table.LaunchFacts]) -> dict[int, Counter[int]]:
-    sm_count = np.array([launched.sm_count for launched in facts], np.int64)[shape] if len(shape) else shape
-    known = sm_count > 0
-    pairs, votes = np.unique(device[known] * (table.MAX_SMS + 1) + sm_count[known], return_counts=True)
+def _sm_counts(
+    idents: Sequence[int], placed: Int64, facts: Sequence[table.LaunchFacts], shape: Int64
+) -> dict[int, Counter[int]]:
+    """The votes by the number of the device; each event has one of the places and one of the launches' facts."""
+    pairs, which = first_met(placed * len(facts) + shape, len(idents) * len(facts))
     counted: dict[int, Counter[int]] = {}
-    for pair, count in zip(pairs.tolist(), votes.tolist(), strict=True):
-        ident, number = divmod(pair, table.MAX_SMS + 1)
-        counted.setdefault(ident, Counter())[number] += count
+    for pair, votes in zip(pairs.tolist(), np.bincount(which).tolist(), strict=True):
+        place, launch = divmod(pair, len(facts))
+        if facts[launch].sm_count > 0:
+            counted.setdefault(idents[place], Counter())[facts[launch].sm_count] += votes
     return counted

@@ -69,6 +69,28 @@ def test_an_event_of_odd_types_is_left_out(field: bytes) -> None:
     assert len(found.complete) == 2 and found.broken == 1
 
 
+@pytest.mark.parametrize("field", [b'"ts":"1"', b'"name":5', b'"pid":[0]', b'"args":1'])
+@pytest.mark.parametrize("head", [b"", b'"schemaVersion":1,'])
+@pytest.mark.parametrize("other", [GOOD, b"{}", b"5"])
+def test_nothing_is_read_from_arrows(head: bytes, other: bytes, field: bytes) -> None:
+    arrow = b'{"ph":"s","id":1,"cat":"ac2g",' + field + b"}"
+    found = parse_document(b"{" + head + b'"traceEvents":[' + GOOD + b"," + arrow + b"," + other + b"]}")
+    assert found.broken == (other == b"5") and found.others == 1 + (other == b"{}")
+    assert len(found.complete) == 1 + (other == GOOD) and not found.metadata
+
+
+@pytest.mark.parametrize("extra", [b"{}", b'{"ph":"unheard of"}', b'{"ph":null}', b'{"ph":"s","id":1}', b'{"ph":"i"}'])
+def test_events_are_the_same_whatever_stands_beside_them(extra: bytes) -> None:
+    meta = b'{"ph":"M","name":"thread_name","pid":1,"tid":"7","args":{"name":"python"}}'
+    last = GOOD.replace(b'{"ph"', b'{"id":3,"ph"').replace(b"kernel", b"cpu_op")
+    one, other = (parse_document(wrapped(GOOD, *more, meta, last)) for more in ([], [extra]))
+    assert (one.others, other.others, other.broken) == (0, 1, 0)
+    for found, wanted in zip([*one.complete, *one.metadata], [*other.complete, *other.metadata], strict=True):
+        for field in ("ph", "cat", "name", "pid", "tid", "ts", "dur"):
+            assert getattr(found, field) == getattr(wanted, field)
+        assert bytes(found.args) == bytes(wanted.args)
+
+
 @pytest.mark.parametrize("data", [b"[1]", b'"text"', b"null", b"5"])
 def test_what_is_no_event_is_left_out(data: bytes) -> None:
     found = parse_document(wrapped(GOOD, data))
