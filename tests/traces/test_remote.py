@@ -194,7 +194,7 @@ def test_missing_credentials(s3: S3, monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 def test_a_backend_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    monkeypatch.setattr("fsspec.registry._registry", {})
+    monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, "s3", raising=False)
     with pytest.raises(RemoteError) as missing:
         open_backend("s3://bucket/x")
     assert missing.value.code == "remote_backend"
