@@ -101,7 +101,7 @@ def serve(folder: str, host: str, port: int | None, ready: Callable[[str], None]
         finally:
             _end(process)
     if any(word in line for line in said for word in _TAKEN):
-        raise PackError("port_taken", host=host, port=port or 6006)
+        raise PackError("port_taken", host=host, port=str(port or 6006))
     last = next((line for line in reversed(said) if line.strip()), "")
     raise PackError("tensorboard_ended", reason=last.strip())
 

@@ -1,6 +1,6 @@
 """Writes an XSpace anew, plane by plane: without names (``names``), and with no more than the tab reads (``slim``).
 
-Only fields that are known are written, so nothing can hide in others. Events that hold no text are copied as they are.
+Only fields that are known are written, so nothing can hide in others. Times and other numbers are copied as they are.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tb_gpu_doctor.packing.wire_writer import chunk, number, text, varint
 from tb_gpu_doctor.traces import classify
 from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.wire import SLOTS
-from tb_gpu_doctor.traces.wire_plain import BYTES, VARINT, MalformedError, fields, signed
+from tb_gpu_doctor.traces.wire_plain import BYTES, VARINT, MalformedError, fields, read_varint, signed
 from tb_gpu_doctor.traces.xspace import walk
 
 # Stats whose names everybody knows; others are renamed.
@@ -37,8 +37,13 @@ _MEMORY_STATS = frozenset({b"memalloc_details", b"MemFree_details", b"memfree_de
 # Shorter texts cost no more in place than as a reference.
 _WORTH_SHARING = 6
 _STAT_TEXT, _STAT_BYTES, _STAT_REF = 5, 6, 7
-# Tags of a stat's text and bytes: an event without these bytes holds none.
-_TEXT_TAG, _BYTES_TAG = 0x2A, 0x32
+# Tags of a line's events, an event's stats, a stat's id, its numbers; and of an event's own numbers.
+_EVENT_TAG = _STATS_TAG = 0x22
+_ID_TAG, _NUMBER_TAGS = 0x08, (0x18, 0x20)
+_EVENT_NUMBER_TAGS = frozenset({0x08, 0x10, 0x18, 0x28})
+# Stats that are remembered, since they come again and again; numbers need no memory.
+_MOST_REMEMBERED = 1 << 18
+_NO_WORK = b"no work"
 
 
 def rewrite_xplane(
@@ -123,6 +128,7 @@ class _Plane:
         self._memory = {key for key, entry in self.stat_names.items() if entry.name in _MEMORY_STATS}
         self._kept_names: set[int] = set()
         self._texts: dict[tuple[int, bytes], bytes] = {}
+        self._new_stats: dict[bytes, bytes] = {}
 
     def encode(self) -> bytes | None:
         """The new plane; None where it is of no use."""
@@ -156,7 +162,7 @@ class _Plane:
 
     def _event_table(self) -> Iterator[bytes]:
         for key, entry in self.events.items():
-            if self.slim and key not in self._used_events:
+            if self.slim and key not in self._used_events and key not in self._kernels:
                 continue
             value = number(1, key) + text(2, self._renamed(entry.name, key in self._kernels))
             if not self.slim:
@@ -178,26 +184,39 @@ class _Plane:
         data = self.data
         numbers: dict[int, int] = {}
         texts: dict[int, bytes] = {}
-        events: list[tuple[int, int]] = []
-        for number_, wire, low, value in fields(data, start, end):
+        events: list[bytes] = []
+        position = start
+        while position < end:
+            # Nearly all of a file is this: an event whose length has one or two bytes.
+            if data[position] == _EVENT_TAG and position + 2 < end:
+                size, low = data[position + 1], position + 2
+                if size > 127:
+                    size, low = read_varint(data, position + 1, end)
+                position = low + size
+                if position > end:
+                    raise MalformedError(low)
+                events.append(data[low:position])
+                continue
+            number_, wire, low, value = next(fields(data, position, end))
+            position = value if wire != VARINT else _after_varint(data, low)
             if number_ == 4 and wire == BYTES:
-                events.append((low, value))
+                events.append(data[low:value])
             elif number_ in (1, 3, 9, 10) and wire == VARINT:
                 numbers[number_] = value
             elif number_ in (2, 11) and wire == BYTES:
                 texts[number_] = data[low:value]
-        if self.slim and (not events or not self._is_read(texts.get(2, b""), numbers.get(1, 0))):
+        is_read = self._is_read(texts.get(2, b""), numbers.get(1, 0))
+        if self.slim and (not events or not is_read):
             return None
         parts = [number(key, numbers[key]) for key in sorted(numbers)]
         parts += [text(key, self._renamed(name)) for key, name in sorted(texts.items())]
         # Other lines of a GPU repeat names of ops, steps and modules.
-        kernels = self._kernels if self.is_gpu and self._is_read(texts.get(2, b""), numbers.get(1, 0)) else None
-        for low, high in events:
-            event = self._event(low, high)
-            if kernels is not None:
-                kernels.add(_metadata_of(data, low, high))
-            if event is not None:
-                parts += (b"\x22", varint(len(event)), event)
+        used = self._kernels if self.is_gpu and is_read else self._used_events
+        new_event = self._event
+        for event in events:
+            new = new_event(event, used)
+            if new is not None:
+                parts += (b"\x22", varint(len(new)), new)
         return b"".join(parts)
 
     def _is_read(self, name: bytes, line_id: int) -> bool:
@@ -206,35 +225,58 @@ class _Plane:
             return True
         return classify.is_work_stream(name[:1024].decode("utf-8", "replace"), signed(line_id))
 
-    def _event(self, start: int, end: int) -> bytes | None:
-        data = self.data[start:end]
-        if not self.slim and _TEXT_TAG not in data and _BYTES_TAG not in data:
-            return data
+    def _event(self, event: bytes, used: set[int]) -> bytes | None:
+        """An event with its stats rewritten; None for one that is left out. ``used`` takes the id of its metadata."""
         out: list[bytes] = []
-        metadata = 0
-        at = 0
-        for number_, wire, low, value in fields(data, 0, end - start):
-            if number_ == 4 and wire == BYTES:
-                if self.slim and self._is_memory(data, low, value) and self.is_gpu:
-                    return None  # an allocation, which is no work
-                stat = self._stat_of(data[low:value], own=False)
-                if stat is not None:
-                    out += (b"\x22", varint(len(stat)), stat)
-                at = value
+        known = self._new_stats
+        at, end = 0, len(event)
+        while at < end:
+            tag = event[at]
+            if tag == _STATS_TAG and at + 1 < end:
+                size, low = event[at + 1], at + 2
+                if size > 127:
+                    size, low = read_varint(event, at + 1, end)
+                at = low + size
+                if at > end:
+                    raise MalformedError(low)
+                stat = event[low:at]
+                new = known.get(stat)
+                if new is None:
+                    new = self._new_stat(stat)
+                if new is _NO_WORK:
+                    return None
+                out.append(new)
                 continue
-            after = value if wire != VARINT else _after_varint(data, low)
+            number_, wire, low, value = _field(event, at, end)
+            stop = value if wire != VARINT else _after_varint(event, low)
             if number_ in (1, 2, 3, 5) and wire == VARINT:
-                out.append(data[at:after])
+                out.append(event[at:stop])
                 if number_ == 1:
-                    metadata = signed(value)
-            at = after
-        self._used_events.add(metadata)
+                    used.add(signed(value))
+            at = stop
         return b"".join(out)
 
-    def _is_memory(self, data: bytes, start: int, end: int) -> bool:
+    def _new_stat(self, stat: bytes) -> bytes:
+        """A stat of an event as a field of it, empty if it is left out; `_NO_WORK` if its event is."""
+        if _is_number(stat):
+            key, new = stat[1], b""
+            if not self.slim or key in self._known:
+                self._used_stats.add(key)
+                new = b"\x22" + varint(len(stat)) + stat
+            return new
+        if self.slim and self.is_gpu and self._is_memory(stat):
+            return _NO_WORK
+        written = self._stat_of(stat, own=False)
+        new = b"" if written is None else chunk(4, written)
+        if len(self._new_stats) < _MOST_REMEMBERED:
+            self._new_stats[stat] = new
+        return new
+
+    def _is_memory(self, stat: bytes) -> bool:
+        """Whether a stat makes its event an allocation, which is no work."""
         if not self._memory:
             return False
-        found = list(fields(data, start, end))
+        found = list(fields(stat, 0, len(stat)))
         is_memory = any(n == 1 and wire == VARINT and signed(value) in self._memory for n, wire, _, value in found)
         return is_memory and any(n in (_STAT_TEXT, _STAT_BYTES, _STAT_REF) for n, _, _, _ in found)
 
@@ -295,15 +337,29 @@ class _Plane:
         return found
 
 
-def _metadata_of(data: bytes, start: int, end: int) -> int:
-    """The id in an event's first field, or wherever it stands."""
-    found = 0
-    for number_, wire, _, value in fields(data, start, end):
-        if number_ == 1 and wire == VARINT:
-            found = signed(value)
-            if data[start] == 0x08:  # as every writer writes it
-                break
-    return found
+def _is_number(stat: bytes) -> bool:
+    """Whether a stat is a small id and one number and nothing else, as nearly all are."""
+    size = len(stat)
+    if size < 4 or stat[0] != _ID_TAG or stat[1] > 127:
+        return False
+    tag = stat[2]
+    if tag == 0x11:
+        return size == 11
+    at = 3
+    while stat[at] > 127 and at < size - 1:
+        at += 1
+    return tag in _NUMBER_TAGS and at == size - 1 and stat[at] < 128 and size < 14
+
+
+def _field(data: bytes, at: int, end: int) -> tuple[int, int, int, int]:
+    """The next field as `fields` gives it; short numbers, which most are, at once."""
+    tag = data[at]
+    if tag < 128 and tag & 7 == VARINT and tag > 7 and at + 1 < end and data[at + 1] < 128:
+        return tag >> 3, VARINT, at + 1, data[at + 1]
+    if tag in _EVENT_NUMBER_TAGS:
+        value, _ = read_varint(data, at + 1, end)
+        return tag >> 3, VARINT, at + 1, value
+    return next(fields(data, at, end))
 
 
 def _after_varint(data: bytes, at: int) -> int:

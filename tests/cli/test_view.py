@@ -93,8 +93,8 @@ def test_errors_are_one_line(demo_logs: Path, tmp_path: Path, capsys: pytest.Cap
     data = (tmp_path / "empty.zip").read_bytes()
     (tmp_path / "cut.zip").write_bytes(data[:40])
     words = {
-        "text.zip": "no zip file", "folder": "", "empty.zip": "no profile", "evil.zip": "leads out", "cut.zip": "cut off",
-        "nothing.zip": "does not exist",
+        "text.zip": "no zip file", "folder": "", "empty.zip": "no profile", "evil.zip": "leads out",
+        "cut.zip": "cut off", "nothing.zip": "does not exist",
     }  # fmt: skip
     for name, word in words.items():
         assert main(["view", str(tmp_path / name), "--no-open", "--lang", "en"]) == 2

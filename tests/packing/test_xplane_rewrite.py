@@ -164,6 +164,21 @@ def test_a_metadata_entry_that_comes_in_parts_is_merged(tmp_path: Path) -> None:
     assert pb2.XSpace.FromString(rewritten(path, None, False)).planes[0].event_metadata[4].name == "giraffe"
 
 
+def test_nothing_hides_behind_a_number(tmp_path: Path) -> None:
+    # a stat that is a number, and behind it a text, which counts, and a field that no schema has
+    stat = b"\x08\x01\x18\x05" + b"\x2a\x06s3cr3t" + b"\x9a\x06\x06s3cr3t"
+    event = b"\x08\x01" + b"\x22" + varint(len(stat)) + stat + b"\x9a\x06\x06s3cr3t"
+    line = b"\x22" + varint(len(event)) + event
+    name = b"\x12\x09/host:CPU"
+    metadata = b"\x2a\x0c\x08\x01\x12\x08\x08\x01\x12\x04name"
+    plane = name + b"\x1a" + varint(len(line)) + line + metadata
+    path = tmp_path / "a.xplane.pb"
+    path.write_bytes(b"\x0a" + varint(len(plane)) + plane)
+    new = schema().XSpace.FromString(rewritten(path, Names(), False))
+    assert b"s3cr3t" not in new.SerializeToString()
+    assert new.planes[0].lines[0].events[0].stats[0].str_value == "n1"
+
+
 def varint(value: int) -> bytes:
     out = bytearray()
     while value > 127:
