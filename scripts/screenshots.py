@@ -29,6 +29,9 @@ PICTURES: tuple[tuple[str, str, str, dict[str, str], str, int, str | None], ...]
     ("gaps.png", "input_bound", "gaps", {}, "light", 1500, VIEW),
     ("steps.png", "slow_gpu", "steps", {}, "light", 1500, VIEW),
     ("gpus.png", "slow_gpu", "gpus", {}, "dark", 1500, VIEW),
+    ("kernels.png", "slow_gpu", "kernels", {}, "light", 1700, WINDOW),
+    ("input.png", "input_bound", "input", {}, "light", 1200, VIEW),
+    ("telemetry.png", "slow_gpu", "telemetry", {}, "dark", 1300, WINDOW),
 )
 
 

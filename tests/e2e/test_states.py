@@ -9,12 +9,22 @@ from pathlib import Path
 import pytest
 
 from simulator.xplane_writer import Space
+from tb_gpu_doctor.monitor.batch import BatchResult, write_sweep
+from tb_gpu_doctor.monitor.batch_fit import Point, fit
 from tests.cli.profiles import MS, session_file, training, write
 from tests.e2e.visit import Visit, axe_violations, colours, picture
+from tests.telemetry.recorded import Recorded
 from tests.tensorboard_server import TensorBoard, tensorboard
 
 pytestmark = pytest.mark.browser
 Start = Callable[..., Visit]
+ENVIRONMENT = {
+    "system": "Linux",
+    "driver": {"version": "550.54.15", "gpus": []},
+    "problems": [{"code": "no_gpu", "severity": "warning", "params": {}}],
+}
+# Seconds a step by batch size.
+SWEEP = {16: 0.004 + 16e-4, 32: 0.004 + 32e-4, 64: 0.004 + 64e-4}
 HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m\x00\u202e</script>" + "k" * 100_000
 
 
@@ -37,10 +47,23 @@ def broken_logdir(logdir: Path) -> Path:
         "alien": far(),
     }.items():
         write(space, session_file(logdir, run=run, session="2020_01_01_00_00_00"))
+    record(logdir / "recorded")
     host_only = training()
     del host_only.planes[:-1]
     write(host_only, session_file(logdir, run="host_only", session="2020_01_01_00_00_00"))
     return logdir
+
+
+def record(logdir: Path) -> None:
+    """Telemetry without any profile: an environment with a problem, and a sweep whose largest batch did not fit."""
+    recorded = Recorded(logdir)
+    recorded.writer.facts.append(("environment", ENVIRONMENT))
+    for step in range(20):
+        recorded.sample(step, power_watts=(300.0 + step, 310.0), temperature_celsius=(60.0, 61.0))
+    recorded.write(last=True)
+    points = [Point(size, size / seconds, seconds, peak_bytes=size << 20) for size, seconds in SWEEP.items()]
+    points.append(Point(128, problem="out_of_memory"))
+    write_sweep(BatchResult(tuple(points), fit(points), 32, None, "memory", True), str(logdir))
 
 
 def far() -> Space:
@@ -196,3 +219,20 @@ def test_a_reload_updates_a_rewritten_run_without_losing_the_view(
     there.show(frame, "live", "verdict")
     assert there.diagnosis("live")["findings"][0]["kind"] == "launch_bound"
     there.assert_clean()
+
+
+@pytest.mark.usefixtures("axe")
+def test_telemetry_alone_shows_batch_sizes_and_the_environment(prefixed: TensorBoard, visit: Start):
+    there = visit(prefixed)
+    frame = there.open(run="recorded", session="telemetry", view="telemetry")
+    frame.locator("#telemetry table").wait_for()
+    batch = frame.locator("#batch").inner_text()
+    assert "Recommended: 32" in batch and "A step takes 4.00 ms plus 100 µs a sample" in batch
+    assert "Size 128 failed: out of memory" in batch and frame.locator("#batch tbody tr").count() == 4
+    environment = frame.locator("#environment")
+    assert "Warning" in environment.inner_text() and "550.54.15" in environment.inner_text()
+    assert "lspci" in environment.locator("pre").first.inner_text()
+    assert "held back" in frame.locator("#telemetry").inner_text()
+    frame.evaluate("for (const details of document.querySelectorAll('details')) details.open = true")
+    assert axe_violations(frame) == []
+    assert expected_errors(there) == [] and there.foreign == []

@@ -115,7 +115,7 @@ export const kernels: Texts<typeof en> = {
   tensor_unknown_gpu: "La GPU no tiene tensor cores, o no se sabe si los tiene.",
   tree_title: "Tiempo de kernels por op",
   tree_lead:
-    "Los ámbitos de las ops de fuera adentro, después la op y después sus kernels. Elige una parte para verla por dentro.",
+    "Los ámbitos de las ops de fuera adentro, después la op y después sus kernels. Elija una parte para verla por dentro.",
   tree_picture: "Adónde va el tiempo de kernels",
   tree_note: "Anchura: tiempo. Gris: ámbitos y ops.",
   tree_all: "Todo",
@@ -131,7 +131,7 @@ export const kernels: Texts<typeof en> = {
   tree_truncated: "solo las partes más largas",
   fusion_title: "Candidatos a fusión",
   fusion_lead:
-    "Series de kernels cortos elemento a elemento, uno tras otro en un mismo stream, que un compilador (XLA, torch.compile) podría unir.",
+    "Series de kernels cortos elemento a elemento, uno tras otro en un mismo flujo, que un compilador (XLA, torch.compile) podría unir.",
   fusion_none: "No hay series de kernels cortos elemento a elemento que un compilador pudiera unir.",
   fusion_sentence: "En {gpu}, unirlos ahorraría como mucho {ms}, {share} de su tiempo de kernels.",
   fusion_chain: "Kernels en orden",
@@ -143,7 +143,7 @@ export const kernels: Texts<typeof en> = {
   fusion_saving_hint: "Cota superior: toda la serie menos su kernel más corto.",
   fusion_per_step: "… por paso",
   fusion_ops: "Ops",
-  fusion_hint: "elige una para verla en la línea de tiempo",
+  fusion_hint: "elija una para verla en la línea de tiempo",
   fusion_truncated: "las {n} mayores",
   category_family_matmul: "Producto de matrices",
   category_family_convolution: "Convolución",

@@ -36,7 +36,7 @@ export const telemetry: Texts<typeof en> = {
   axis_time: "Tiempo",
   axis_step: "Pasos de entrenamiento",
   zoom_out_all: "Mostrar todo",
-  zoom_hint: "Arrastra sobre una curva para acercar; doble clic para mostrar todo.",
+  zoom_hint: "Arrastre sobre una curva para acercar; doble clic para mostrar todo.",
   curves_key: "Sombreado tras las curvas: la GPU estaba frenada. Línea vertical: se tomó un perfil.",
   curves_many_one: "{n} GPU: las curvas muestran el valor menor, el mediano y el mayor.",
   curves_many_other: "{n} GPU: las curvas muestran el valor menor, el mediano y el mayor de ellas en cada momento.",
