@@ -280,7 +280,7 @@ On paper: every part goes on with its exponent, and with 1 at least; the alignme
 counts with 2 at least. Measured for {paper:,} hosts, by repeating the collectives of the largest job:
 {measured}. Where the estimate of the clocks contradicts a bound, the bounds of all clocks are closed
 through all others, which is cubic: that took {slow:.2f} s for {last} hosts. At {paper:,} hosts of 100,000 events about
-{gigabytes:.1f} GB travel, one host at a time; the head keeps the columns in a file that the system may drop from memory.
+{gigabytes:.1f} GB travel, one host at a time; the head keeps the columns in a file, and not in memory.
 
 ## What a host of {big:,} events sends
 

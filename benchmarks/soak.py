@@ -12,6 +12,7 @@ second (an unfinished analysis answers 202 at once) is an error. Writes benchmar
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
 import random
@@ -154,16 +155,19 @@ class Browser(threading.Thread):
     def ask(self, route: str, **params: object) -> tuple[int, bytes]:
         """One request, measured until its last byte."""
         url = f"{self._server.plugin_url}{route}?{urllib.parse.urlencode(params)}"
-        began = time.monotonic()
+        began, packed = time.monotonic(), False
         try:
-            with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+            # packed, as browsers ask for it
+            request = urllib.request.Request(url, headers={"Accept-Encoding": "gzip"})
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
                 status, body = answer.status, answer.read()
+                packed = answer.headers.get("Content-Encoding") == "gzip"
         except urllib.error.HTTPError as error:
             status, body = error.code, error.read()
         except OSError as error:
             status, body = 0, str(error).encode()
         self._seen.note(route, status, time.monotonic() - began, body)
-        return status, body
+        return status, gzip.decompress(body) if packed else body
 
     def done(self, route: str, **params: object) -> tuple[int, bytes]:
         """Ask again while the answer is 202."""
@@ -300,9 +304,10 @@ def soak(minutes: float, browsers: int, sessions: int, seed: int = 1) -> Seen:
                     break
                 time.sleep(0.2)
             people = [Browser(server, seen, stop, seed * 1_000 + number) for number in range(browsers)]
-            for one in people:
-                one.start()
             began = time.monotonic()
+            for one in people:  # not all in one instant
+                one.start()
+                time.sleep(min(0.1, 6 * minutes / browsers))
             next_sample = next_change = began
             while (now := time.monotonic()) < began + 60 * minutes:
                 if now >= next_sample:

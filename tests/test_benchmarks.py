@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import job, kernels
+from benchmarks import cluster, job, kernels, soak
 from benchmarks.cases import Measurement
 from benchmarks.generate import Shape, generate
 from benchmarks.job_files import FORMATS, write_job
@@ -99,3 +99,23 @@ def test_the_kernel_analysis_is_measured_on_both_kinds_of_names(tmp_path: Path) 
     assert "## Another\n\nkept" in text and "## Kernel analysis" in text
     compiled, eager = (line for line in text.splitlines() if line.startswith("| kernels of"))
     assert " 0 fusible runs" in compiled and " 0 fusible runs" not in eager
+
+
+def test_browsers_on_a_logdir_that_changes_meet_no_error() -> None:
+    seen = soak.soak(0.12, browsers=4, sessions=12)
+    assert not seen.errors, seen.errors[:3]
+    assert seen.statuses[200] > 20 and set(seen.statuses) <= {200, 202, 404, 422}, seen.statuses
+    assert sum(seen.changes.values()) > 3 and min(size for _, size in seen.memory) > 10_000_000
+    text = soak.page(seen, 0.12, 4, 12)
+    assert "0 errors" in text and "`diagnosis`" in text
+
+
+def test_growth_is_measured_from_one_host_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "BIG_EVENTS", 2_000)
+    monkeypatch.setattr(cluster, "ON_PAPER", 64)
+    assert (
+        cluster.main(["--hosts", "1", "3", "--events", "400", "--rounds", "1", "--results", str(tmp_path / "c.md")])
+        == 0
+    )
+    page = (tmp_path / "c.md").read_text(encoding="utf-8")
+    assert "From 1 to 3 hosts" in page and "| clocks |" in page and "bytes an event" in page

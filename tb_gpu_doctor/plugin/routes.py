@@ -24,9 +24,10 @@ from tb_gpu_doctor.plugin.responses import (
     language,
     name_argument,
     time_argument,
+    to_json,
     unix_ms_range,
 )
-from tb_gpu_doctor.plugin.scanner import FoundSession, Scanner, shown_path
+from tb_gpu_doctor.plugin.scanner import FoundSession, Scanner, Snapshot, shown_path
 from tb_gpu_doctor.plugin.worker import OWN_FAILURES, OWN_FAILURES_ON_FILES, Job, Progress, Report, Worker
 from tb_gpu_doctor.traces.errors import TraceError
 
@@ -85,6 +86,8 @@ class Routes:
         self._worker = worker
         self._logdir = logdir
         self._analyse = analyse
+        # The list of sessions in each language, made once for each scan.
+        self._listed: dict[tuple[str, bool], tuple[Snapshot, bytes]] = {}
         self._summaries = Summaries()
         self._histories: Worker[HistoryView] = Worker(max_results=8, workers=1)
         self._static = {name: StaticFile(STATIC_FOLDER / name, kind) for name, kind in STATIC_FILES.items()}
@@ -130,17 +133,21 @@ class Routes:
 
         lang = language(request)
         snapshot = self._scanner.snapshot(wait_s=SCAN_WAIT_S)
-        answer = {
-            "scanning": self._scanner.scanning,
-            "sessions": [_describe(found, lang) for found in snapshot.sessions],
-            "searched": list(snapshot.searched),
-            "logdir": self._logdir,
-            "problems": [
-                {"path": problem.path, "message": error_sentence(problem.error.with_path(problem.path), lang)}
-                for problem in snapshot.problems
-            ],
-        }
-        return json_answer(request, answer)
+        scanning = self._scanner.scanning
+        told = self._listed.get((lang, scanning))
+        if told is None or told[0] is not snapshot:
+            answer = {
+                "scanning": scanning,
+                "sessions": [_describe(found, lang) for found in snapshot.sessions],
+                "searched": list(snapshot.searched),
+                "logdir": self._logdir,
+                "problems": [
+                    {"path": problem.path, "message": error_sentence(problem.error.with_path(problem.path), lang)}
+                    for problem in snapshot.problems
+                ],
+            }
+            told = self._listed[lang, scanning] = (snapshot, to_json(answer))
+        return json_answer(request, told[1])
 
     def _diagnosis(self, request: Request) -> Response:
         return json_answer(request, self._view(request).diagnosis_json(language(request)))
