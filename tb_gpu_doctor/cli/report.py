@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_language
+from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_cluster, add_language
 from tb_gpu_doctor.cli.progress import progress_bar
 from tb_gpu_doctor.texts import text
 
@@ -34,6 +34,7 @@ def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
         metavar=text("cli.metavars.session", lang),
         help=text("cli.diagnose.session", lang),
     )
+    add_cluster(parser, lang)
     add_language(parser, lang)
     parser.set_defaults(execute=execute)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tb_gpu_doctor.cli.main import main
 from tests.e2e.firefox import Firefox, firefox
 from tests.tensorboard_server import TensorBoard
 
@@ -64,3 +66,19 @@ def test_a_link_brings_its_language_in_firefox(server: TensorBoard, browser_wind
     window.command("WebDriver:Navigate", url="about:blank")
     window.command("WebDriver:Navigate", url=f"{server.url}#gpu_doctor&p.gpu_doctor.lang=es")
     window.wait(f"{TAB} return tab?.documentElement.lang === 'es' && !!tab.querySelector('.verdict')")
+
+
+def test_a_report_of_one_file_in_firefox(demo_logs: Path, tmp_path: Path, browser_window: Firefox):
+    page = tmp_path / "report.html"
+    assert main(["report", str(demo_logs), "--run", "slow_gpu", "-o", str(page), "--lang", "es"]) == 0
+    window = browser_window
+    window.command("WebDriver:Navigate", url=page.as_uri())
+    window.wait("return !!document.querySelector('.verdict') && document.documentElement.lang === 'es'")
+    window.run("document.querySelector('#tab-timeline').click()")
+    assert window.wait(
+        """const canvas = document.querySelector('.tl-plot canvas');
+        if (!canvas || !canvas.width) return false;
+        const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+        return new Set(new Uint32Array(data.buffer)).size > 3;"""
+    )
+    assert window.run("return performance.getEntriesByType('resource').length") == 0

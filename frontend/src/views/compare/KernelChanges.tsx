@@ -4,7 +4,7 @@ import { formatMeasured, formatNumber, formatPercent, shorten } from "../../form
 import { t, tId } from "../../i18n";
 import { choiceParam, textParam } from "../../state/params";
 import { type Column, DataTable, titleOf } from "../../ui/DataTable";
-import { formatMoved } from "./words";
+import { formatChange, formatMoved } from "./words";
 
 const kernelSort = textParam("compare_kernels", "", { ofProfile: false });
 const kernelFind = textParam("compare_find");
@@ -19,6 +19,11 @@ export function KernelChanges({ answer }: { answer: Comparison }) {
   const kind = kernelKind.value;
   const rows = useMemo(() => answer.kernels.filter(({ change }) => !kind || change === kind), [answer, kind]);
   if (!answer.kernels.length) return null;
+  // Without steps times are per millisecond of the window: its share.
+  const shares = answer.unit === "window";
+  const show = shares ? formatPercent : formatMeasured;
+  const moved = shares ? formatChange : formatMoved;
+  const unit = shares ? "share" : "ms";
   const nameOf = (kernel: ComparedKernel) => kernel.name || t("compare_other_kernels");
   const total = (answer.kernel_time_after_ms ?? 0) - (answer.kernel_time_before_ms ?? 0);
   const number = (
@@ -49,12 +54,12 @@ export function KernelChanges({ answer }: { answer: Comparison }) {
       value: ({ change }) => tId("kernel_change", change),
       csv: ({ change }) => change,
     },
-    number("moved", t("compare_change"), ({ difference_ms }) => difference_ms, formatMoved, {
+    number("moved", t("compare_change"), ({ difference_ms }) => difference_ms, moved, {
       hint: t("term_compare_kernel"),
-      csvLabel: "change_ms",
+      csvLabel: `change_${unit}`,
     }),
-    number("before", t("compare_before"), ({ before_ms }) => before_ms, formatMeasured, { csvLabel: "before_ms" }),
-    number("after", t("compare_after"), ({ after_ms }) => after_ms, formatMeasured, { csvLabel: "after_ms" }),
+    number("before", t("compare_before"), ({ before_ms }) => before_ms, show, { csvLabel: `before_${unit}` }),
+    number("after", t("compare_after"), ({ after_ms }) => after_ms, show, { csvLabel: `after_${unit}` }),
     number("calls_before", t("compare_calls_before"), ({ calls_before }) => calls_before, formatNumber, {
       hint: t("term_compare_calls"),
       csvLabel: "calls_before",
@@ -77,9 +82,9 @@ export function KernelChanges({ answer }: { answer: Comparison }) {
       <h3 class="apart">{t("compare_kernels_title")}</h3>
       <p class="sentence">
         {t("compare_kernels_sum", {
-          before: formatMeasured(answer.kernel_time_before_ms),
-          after: formatMeasured(answer.kernel_time_after_ms),
-          change: formatMoved(total),
+          before: show(answer.kernel_time_before_ms),
+          after: show(answer.kernel_time_after_ms),
+          change: moved(total),
         })}
       </p>
       <DataTable
