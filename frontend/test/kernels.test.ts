@@ -13,6 +13,7 @@ import {
   occupancySentence,
   rowGpus,
   rowsOfDevice,
+  searchWords,
   sharedBytes,
   tensorShare,
 } from "../src/views/kernels/words";
@@ -125,6 +126,16 @@ describe("what is said of the kernels", () => {
     expect(sharedBytes(row(0))).toBeNull();
     expect(sharedBytes(row(0, { static_shared_bytes: 5 }))).toBe(5);
     expect(sharedBytes(row(0, { static_shared_bytes: 5, dynamic_shared_bytes: 7 }))).toBe(12);
+  });
+
+  it("searches for a kernel by what its name holds", () => {
+    const long = `<${"float, ".repeat(40)}>`;
+    for (const name of ["ncclKernel", "void a::b<int>(float)", `void a::bn_kernel${long}`, `void (anonymous)${long}`]) {
+      const words = searchWords(name).split(/\s+/).filter(Boolean);
+      expect(words.length).toBeGreaterThan(0);
+      for (const word of words) expect(name).toContain(word);
+    }
+    expect(searchWords(`void a::bn_kernel${long}`)).toBe("a::bn_kernel");
   });
 
   it("words a change of the launch", () => {

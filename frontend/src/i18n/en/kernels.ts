@@ -82,7 +82,8 @@ export const kernels = {
   limiter_short_block_size: "block size",
   limiter_short_blocks: "blocks",
   scatter_title: "Time against occupancy",
-  scatter_summary: "{n} kernels. {low} of them have an occupancy below 50%; they take {share} of the time shown.",
+  scatter_summary:
+    "{n} kernels. Communication aside, {low} have an occupancy below 50%; they take {share} of the time of those that compute.",
   scatter_note:
     "Area: share of the kernel time. Large, low and to the right is worth a look; where tensor cores work, low alone is no fault.",
   staircase_registers: "By registers a thread",

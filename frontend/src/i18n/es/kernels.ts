@@ -87,7 +87,7 @@ export const kernels: Texts<typeof en> = {
   limiter_short_blocks: "bloques",
   scatter_title: "Tiempo y ocupación",
   scatter_summary:
-    "{n} kernels. {low} de ellos tienen una ocupación inferior al 50 %; ocupan {share} del tiempo mostrado.",
+    "{n} kernels. Sin contar la comunicación, {low} tienen una ocupación inferior al 50 %; ocupan {share} del tiempo de los que calculan.",
   scatter_note:
     "Área: parte del tiempo de kernels. Lo grande, abajo y a la derecha merece una mirada; donde trabajan los tensor cores, estar abajo no es por sí solo un defecto.",
   staircase_registers: "Según los registros por hilo",

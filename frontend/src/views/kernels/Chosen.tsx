@@ -20,7 +20,7 @@ import { manyHosts } from "../../ui/gpu";
 import { LoadedView } from "../../ui/LoadedView";
 import { Term } from "../../ui/Term";
 import { findQuery } from "../timeline/state";
-import { dims, rowGpus, sharedBytes } from "./words";
+import { dims, rowGpus, searchWords, sharedBytes } from "./words";
 
 const staircase = new Remote<StaircaseAnswer>();
 
@@ -188,7 +188,7 @@ export function Chosen({ answer, row, profile }: ChosenProps) {
   const state = useLoad(staircase, profile, String(row.id), (options) => fetchStaircase(profile, row.id, options));
   const hosts = manyHosts(answer.devices);
   const find = () => {
-    findQuery.value = row.name.split(/[<(\s]/)[0].slice(0, 200);
+    findQuery.value = searchWords(row.name);
     view.value = "timeline";
   };
   return (

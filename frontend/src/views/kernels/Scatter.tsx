@@ -13,10 +13,10 @@ interface DotMark extends Mark {
   row: KernelRow;
 }
 
-const HEIGHT = 340;
+const HEIGHT = 360;
 const LEFT = 52;
 const BOTTOM = 40;
-const TOP = 24;
+const TOP = 38;
 const RIGHT = 14;
 const LARGEST = 34;
 const SMALLEST = 2.5;
@@ -86,7 +86,7 @@ function draw({ context, width, height, theme }: Scene, rows: readonly KernelRow
     const x = Math.round(LEFT + ((power - from) / (to - from)) * (right - LEFT)) + 0.5;
     context.moveTo(x, TOP);
     context.lineTo(x, bottom);
-    context.fillText(formatDuration(10 ** power), Math.min(x, right - 8), bottom + 11);
+    context.fillText(formatDuration(10 ** power), Math.min(Math.max(x, LEFT + 16), right - 8), bottom + 14);
   }
   context.stroke();
   context.fillText(t("kernel_total"), (LEFT + right) / 2, height - 9);
@@ -126,13 +126,14 @@ export function Scatter({ rows, chosen, choose }: ScatterProps) {
   );
   if (!known.length) return <p class="state">{t("occupancy_unknown")}</p>;
   const families = FAMILIES.filter((family) => known.some((row) => row.family === family)).map(familyCategory);
-  const half = known.filter(({ occupancy }) => (occupancy ?? 1) < 0.5);
+  // Collectives are meant to leave the multiprocessors to others.
+  const working = known.filter(({ family }) => family !== "communication");
+  const half = working.filter(({ occupancy }) => (occupancy ?? 1) < 0.5);
+  const timeOf = (some: readonly KernelRow[]) => some.reduce((sum, { total_ms }) => sum + total_ms, 0);
   const summary = t("scatter_summary", {
     n: formatInt(known.length),
     low: formatInt(half.length),
-    share: formatPercent(
-      half.reduce((sum, { total_ms }) => sum + total_ms, 0) / known.reduce((sum, { total_ms }) => sum + total_ms, 0),
-    ),
+    share: formatPercent(working.length ? timeOf(half) / timeOf(working) : 0),
   });
   return (
     <>

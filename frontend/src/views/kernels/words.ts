@@ -70,3 +70,13 @@ export function chosenRow(rows: readonly KernelRow[], id: number | null): Kernel
   if (found) return found;
   return rows.find(({ family, occupancy }) => family !== "communication" && occupancy !== null) ?? rows[0] ?? null;
 }
+
+const LONGEST_SEARCH = 120;
+
+/** Words that find a kernel by its name: all of a short one, else what stands before its parameters. */
+export function searchWords(name: string): string {
+  const clean = name.trim();
+  if (clean.length <= LONGEST_SEARCH) return clean;
+  const [plain] = clean.replace(/^void\s+/, "").split(/[<(]/);
+  return (plain.trim() || clean).slice(0, LONGEST_SEARCH);
+}
