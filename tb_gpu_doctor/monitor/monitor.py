@@ -41,7 +41,7 @@ class GpuMonitor:
         interval_s: seconds from one sample to the next, at least 0.05.
         gpus: ``"visible"`` to CUDA in this process, ``"all"`` of the machine, or a list of NVML indices or UUIDs.
         step_hook: True where `step` will be called: then no point is written before the first step.
-            By default points count samples until the first step.
+            By default where ``capture`` asks for profiles; else points count samples until the first step.
         capture: when to take profiles, at the borders of `train_step`; by default none.
         framework: ``tensorflow``, ``jax`` or ``torch``, whose profiler and memory are meant; by default the
             one that training has loaded.
@@ -69,9 +69,12 @@ class GpuMonitor:
         """Begin to record; does nothing while it records."""
         if self._current() is None:
             self._last_step_ns = None
-            self._session = Session(*self._arguments)
-            self._hooks = StepHooks(weakref.proxy(self), framework=self._framework)
             options = self._capture_options
+            logdir, interval_s, gpus, step_hook = self._arguments
+            if step_hook is None and options is not None and not options.idle:
+                step_hook = True  # profiles are taken at the borders of steps: there will be some
+            self._session = Session(logdir, interval_s, gpus, step_hook)
+            self._hooks = StepHooks(weakref.proxy(self), framework=self._framework)
             if options is not None and not options.idle:
                 self._hooks.capture = Capture(weakref.proxy(self), self._arguments[0], options, self._hooks.frameworks)
                 self._session.watch = self._hooks.capture.observe
