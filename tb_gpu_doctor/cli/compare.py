@@ -28,11 +28,13 @@ def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
 
 def execute(arguments: argparse.Namespace, lang: str) -> int:
     """Compare and print; the exit status says whether it could, not what it found."""
+    from tb_gpu_doctor.cli.progress import progress_bar
     from tb_gpu_doctor.comparing import compare_paths
     from tb_gpu_doctor.comparison.compare import Batches
 
     batches = Batches(arguments.batch_before, arguments.batch_after)
-    comparison = compare_paths(arguments.before, arguments.after, batches)
+    with progress_bar(lang, arguments.no_color) as report:
+        comparison = compare_paths(arguments.before, arguments.after, batches, report)
     if arguments.json:
         from tb_gpu_doctor.report.comparison_json import comparison_dict
 

@@ -26,6 +26,7 @@ from tb_gpu_doctor.report.words import error_sentence
 from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.sessions import Session, find_sessions
 
+dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
 
 
@@ -72,7 +73,6 @@ def test_workers_say_what_this_process_says(local, job: Session):
 
 
 def test_a_worker_killed_midway(local, job: Session):
-    files = job.files * 3
     with distributed.Client(local.scheduler_address, set_as_default=False) as client:
         pids = list(client.run(os.getpid).values())
     killed: list[int] = []
@@ -83,10 +83,9 @@ def test_a_worker_killed_midway(local, job: Session):
             os.kill(pids[0], signal.SIGKILL)
 
     with dask_cluster(local.scheduler_address) as cluster:
-        found = read_files(files, kill, cluster)
-        assert killed == [pids[0]]
-        assert [outcome[0].path for outcome in found] == [file.path for file in files]
-        assert answer(job, executor=cluster) == answer(job)
+        found = diagnose_session(job, kill, executor=cluster)
+    assert killed == [pids[0]] and not found.failures and len(found.traces) == len(job.files)
+    assert found.diagnosis.to_json("en") == answer(job)
 
 
 def test_the_command_says_the_same(local, job: Session, capsys: pytest.CaptureFixture[str]):
@@ -159,3 +158,24 @@ def test_a_worker_of_another_version_is_told(job: Session):
     outcome = outcome_of(work_on(job.files[0], "0.0.1"), job.files[0])
     assert isinstance(outcome, TraceError) and outcome.code == "cluster_other_version"
     assert "0.0.1" in error_sentence(outcome, "es")
+
+
+def test_a_file_that_ends_its_workers_is_told(job: Session):
+    once = {"distributed.scheduler.allowed-failures": 0}
+    with (
+        dask.config.set(once),
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None, host="127.0.0.1"
+        ) as deadly,
+        dask_cluster(deadly.scheduler_address) as cluster,
+    ):
+        outcome = cluster.outcome(cluster.submit(os._exit, 9), job.files[0])
+        assert isinstance(outcome, TraceError)
+        assert (outcome.code, outcome.path) == ("cluster_worker_died", job.files[0].path)
+        assert job.files[0].path in error_sentence(outcome, "es")
+
+
+def test_a_real_job_says_the_same(local, shared_traces: Path):
+    for session in find_sessions(str(shared_traces / "kineto_dlrm_8xv100")).sessions:
+        with dask_cluster(local.scheduler_address) as cluster:
+            assert answer(session, executor=cluster) == answer(session)
