@@ -205,15 +205,19 @@ export function Chosen({ answer, row, profile }: ChosenProps) {
         <Fact label={t("kernel_total")} hint={t("kernel_total_hint")}>
           {formatMeasured(row.total_ms)} · {formatPercent(row.share)}
         </Fact>
-        <Fact label={t("kernel_calls")}>
+        <Fact label={t("kernel_calls")} hint={t("kernel_calls_hint")}>
           {formatInt(row.calls)} × {formatMeasured(row.mean_us / 1000)}
         </Fact>
         <Fact label={t("gpu")}>{rowGpus(row, answer.devices, hosts)}</Fact>
         <Fact label={t("kernel_family")} hint={t("kernel_family_hint")}>
           {tId("category", familyCategory(row.family))}
         </Fact>
-        <Fact label={t("grid")}>{dims(row.grid)}</Fact>
-        <Fact label={t("block")}>{dims(row.block)}</Fact>
+        <Fact label={t("grid")} hint={t("grid_hint")}>
+          {dims(row.grid)}
+        </Fact>
+        <Fact label={t("block")} hint={t("kernel_block_hint")}>
+          {dims(row.block)}
+        </Fact>
         <Fact label={t("kernel_registers")} hint={t("kernel_registers_hint")}>
           {formatInt(row.registers)}
         </Fact>

@@ -72,8 +72,11 @@ function columnsOf(answer: KernelsAnswer): Column<KernelRow>[] {
       csvLabel: "total_ms",
     }),
     number("share", t("kernel_share"), (row) => row.share, formatPercent, { hint: t("kernel_share_hint") }),
-    number("calls", t("kernel_calls"), (row) => row.calls, formatInt),
-    number("mean_us", t("kernel_mean"), (row) => row.mean_us, micro, { csvLabel: "mean_us" }),
+    number("calls", t("kernel_calls"), (row) => row.calls, formatInt, { hint: t("kernel_calls_hint") }),
+    number("mean_us", t("kernel_mean"), (row) => row.mean_us, micro, {
+      hint: t("kernel_mean_hint"),
+      csvLabel: "mean_us",
+    }),
     {
       key: "family",
       label: t("kernel_family"),
@@ -130,8 +133,8 @@ function columnsOf(answer: KernelsAnswer): Column<KernelRow>[] {
       hint: t("kernel_shared_hint"),
       csvLabel: "shared_bytes",
     }),
-    number("min_us", t("kernel_min"), (row) => row.min_us, micro, { csvLabel: "min_us" }),
-    number("max_us", t("kernel_max"), (row) => row.max_us, micro, { csvLabel: "max_us" }),
+    number("min_us", t("kernel_min"), (row) => row.min_us, micro, { hint: t("kernel_min_hint"), csvLabel: "min_us" }),
+    number("max_us", t("kernel_max"), (row) => row.max_us, micro, { hint: t("kernel_max_hint"), csvLabel: "max_us" }),
     ...(answer.rows.some(({ bound }) => bound)
       ? [
           {

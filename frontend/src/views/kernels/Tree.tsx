@@ -117,6 +117,7 @@ function Part({ answer, onKernel }: PartProps) {
     {
       key: "calls",
       label: t("kernel_calls"),
+      hint: t("kernel_calls_hint"),
       number: true,
       value: (i) => nodes[i].calls,
       cell: (i) => formatInt(nodes[i].calls),
