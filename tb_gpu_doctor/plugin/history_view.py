@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tb_gpu_doctor.plugin.responses import to_json
 from tb_gpu_doctor.plugin.scanner import FoundSession
-from tb_gpu_doctor.plugin.worker import Report
+from tb_gpu_doctor.plugin.worker import PASSING_FAILURES, Report
 from tb_gpu_doctor.traces.errors import TraceError
 
 if TYPE_CHECKING:
@@ -60,6 +60,12 @@ class HistoryView:
     def size_bytes(self) -> int:
         """Approximate memory held."""
         return 100_000 * len(self.history.entries) + sum(map(len, self._answers.values()))
+
+    @property
+    def is_provisional(self) -> bool:
+        """Whether a session is missing that may be read the next time."""
+        reasons = [entry.problem.params.get("reason") for entry in self.history.entries if entry.problem is not None]
+        return any(isinstance(reason, TraceError) and reason.code in PASSING_FAILURES for reason in reasons)
 
     def answer(self, lang: str) -> bytes:
         """The answer of ``history``."""

@@ -79,13 +79,14 @@ class Job(Generic[R]):
         self.result: R | None = None
         self.error: TraceError | None = None
         self.finished = threading.Event()
-        self.failed_at = 0.0
+        self.finished_at = 0.0
 
     @property
     def is_over(self) -> bool:
-        """Whether it failed for a reason that may be gone by now."""
-        passing = self.error is not None and self.error.code in PASSING_FAILURES
-        return passing and self.finished.is_set() and time.monotonic() - self.failed_at > RETRY_S
+        """Whether it failed, wholly or in part, for a reason that may be gone by now."""
+        failed = self.error is not None and self.error.code in PASSING_FAILURES
+        passing = failed or bool(getattr(self.result, "is_provisional", False))
+        return passing and self.finished.is_set() and time.monotonic() - self.finished_at > RETRY_S
 
     def report(self, stage: str, fraction: float) -> None:
         """Note the progress; the fraction never falls, whatever the stages report."""
@@ -153,8 +154,8 @@ class Worker(Generic[R]):
             except Exception as error:
                 _LOG.exception("GPU Doctor: the analysis failed")
                 job.error = TraceError("internal", reason=f"{type(error).__name__}: {error}")
+            job.finished_at = time.monotonic()
             if job.error is not None:
-                job.failed_at = time.monotonic()
                 job.progress = Progress("failed", job.progress.stage, job.progress.progress)
             job.run = _used  # what the analysis captured may go
             self._trim()

@@ -10,9 +10,13 @@ from pathlib import Path
 import pytest
 
 from tb_gpu_doctor.comparing import compare_paths, history_of_path
-from tb_gpu_doctor.plugin.history_view import Summaries
+from tb_gpu_doctor.comparison.history import HistoryEntry, build_history
+from tb_gpu_doctor.diagnosis.model import Phrase
+from tb_gpu_doctor.plugin import worker
+from tb_gpu_doctor.plugin.history_view import HistoryView, Summaries
 from tb_gpu_doctor.report.comparison_json import comparison_dict
 from tb_gpu_doctor.report.history_json import history_dict
+from tb_gpu_doctor.traces.errors import TraceError
 from tests.comparison.summaries import summary
 from tests.plugin.test_routes import Site
 
@@ -78,6 +82,21 @@ def test_history_is_what_the_command_says_and_names_what_is_broken(site: Site) -
 def test_what_is_not_there_is_said(site: Site, route: str, status: int) -> None:
     site.scanner.snapshot(wait_s=5)
     assert site.get(route).status_code == status
+
+
+def test_a_session_that_could_not_be_reached_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "RETRY_S", 0.0)
+    pool = worker.Worker[HistoryView](workers=1)
+
+    def view(code: str) -> HistoryView:
+        problem = Phrase("history.problems.unreadable", {"reason": TraceError(code, "x")})
+        return HistoryView(build_history([HistoryEntry("run", "s", 0.0, None, problem)]))
+
+    for code, again in (("remote_unreachable", True), ("malformed", False)):
+        job = pool.submit(code, "all", lambda _report, code=code: view(code))  # type: ignore[misc]
+        assert job.finished.wait(5) and job.result is not None and job.result.is_provisional is again
+        time.sleep(0.01)
+        assert (pool.submit(code, "all", lambda _report, code=code: view(code)) is not job) is again  # type: ignore[misc]
 
 
 def test_summaries_are_bounded() -> None:
