@@ -76,7 +76,7 @@ def translated(error: BaseException, scheme: str, secrets: tuple[str, ...] = ())
     statuses = {_status(link) for link in chain}
     # A backend may call everything "not found"; what led to that says more.
     telling = next((link for link in chain if not isinstance(link, FileNotFoundError)), error)
-    reason = scrubbed(str(telling) or type(telling).__name__, secrets)
+    reason = scrubbed(str(telling) or ("timed out" if "timeout" in names else type(telling).__name__), secrets)
     if any(name in names for name in _NO_CREDENTIALS) or any(word in words for word in _NO_CREDENTIALS_WORDS):
         return RemoteError("remote_credentials", scheme=scheme, reason=reason)
     denied = any(isinstance(link, PermissionError) for link in chain) or statuses & {401, 403}

@@ -15,12 +15,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tb_gpu_doctor.analysis.results import TraceAnalysis
+from tb_gpu_doctor.files.names import is_remote
 from tb_gpu_doctor.parallel.cluster import DaskCluster
 from tb_gpu_doctor.parallel.one_file import DECODING, analyse_file
 from tb_gpu_doctor.parallel.plan import claimed, wanted_workers
 from tb_gpu_doctor.parallel.processes import WorkerDied, WorkerProcesses, WorkersCannotStart
 from tb_gpu_doctor.traces.columns import Trace
 from tb_gpu_doctor.traces.errors import TraceError
+from tb_gpu_doctor.traces.read import FETCHING
 from tb_gpu_doctor.traces.sessions import ProfileFile
 
 _LOG = logging.getLogger("tb_gpu_doctor")
@@ -55,10 +57,12 @@ class _Progress:
     report: Report
     _done: list[float] = field(init=False)
     _weights: list[float] = field(init=False)
+    _fetched: float = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self._done = [0.0] * len(self.files)
+        self._fetched = DECODING * FETCHING if any(is_remote(file.path) for file in self.files) else 0.0
         sizes = [max(1, file.size_bytes) for file in self.files]
         self._weights = [size / sum(sizes) for size in sizes]
 
@@ -67,7 +71,9 @@ class _Progress:
         with self._lock:  # files report in threads of their own, and what is told must rise
             self._done[index] = max(self._done[index], min(1.0, fraction))
             share = sum(weight * done for weight, done in zip(self._weights, self._done, strict=True))
-            self.report("decoding" if min(self._done) < DECODING else "analysing", min(1.0, share))
+            least = min(self._done)
+            stage = "reading" if least < self._fetched else "decoding" if least < DECODING else "analysing"
+            self.report(stage, min(1.0, share))
 
     def of(self, index: int) -> Report:
         """A listener for one file."""

@@ -14,7 +14,7 @@ from tb_gpu_doctor.traces.sessions import ProfileFile
 
 Progress = Callable[[float], None]
 # Share of the work on a remote file that is getting it.
-_FETCHING = 0.5
+FETCHING = 0.5
 
 
 def read_trace(file: ProfileFile, progress: Progress | None = None) -> Trace:
@@ -47,9 +47,9 @@ def read_trace(file: ProfileFile, progress: Progress | None = None) -> Trace:
 def _read_remote(file: ProfileFile, progress: Progress) -> Trace:
     """The trace of a copy, under the file's own name."""
     try:
-        with local_copy(file.address or file.path, lambda share: progress(share * _FETCHING)) as path:
+        with local_copy(file.address or file.path, lambda share: progress(share * FETCHING)) as path:
             here = replace(file, path=path, address="")
-            trace = read_trace(here, lambda share: progress(_FETCHING + share * (1 - _FETCHING)))
+            trace = read_trace(here, lambda share: progress(FETCHING + share * (1 - FETCHING)))
             return replace(trace, path=file.path)
     except TraceError as error:
         raise error.with_path(file.path) from None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +21,7 @@ from tb_gpu_doctor.plugin import worker as worker_module
 from tb_gpu_doctor.plugin.plugin import GpuDoctorPlugin
 from tb_gpu_doctor.plugin.scanner import Root, Scanner, parse_logdir_spec, roots_of, shown_path
 from tests.remote_stores import S3, OddStore, files_below, in_memory, odd_store, s3_server
+from tests.tensorboard_server import tensorboard
 
 
 @pytest.fixture(scope="module")
@@ -134,3 +137,34 @@ def test_a_failure_that_passes_is_tried_again(odd: type[OddStore], monkeypatch: 
     odd.sizes = {}
     time.sleep(0.35)
     assert get(plugin, "diagnosis?run=&session=s")[0] == 200
+
+
+def test_a_real_tensorboard_on_s3(demo_logs: Path, s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without TensorFlow, whose file layer knows no S3, TensorBoard reads such logdirs itself."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, types, tensorboard.compat\n"
+        "tensorboard.compat.notf = sys.modules['tensorboard.compat.notf'] = types.ModuleType('notf')\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH")))))
+    monkeypatch.setenv("S3_ENDPOINT", os.environ["AWS_ENDPOINT_URL"])
+    address = s3.put({f"job/{name}": content for name, content in files_below(demo_logs / "slow_gpu").items()}, "board")
+    before = s3.names()
+    with tensorboard(f"--logdir={address}") as board:
+
+        def ask(url: str) -> tuple[int, Any]:
+            with urllib.request.urlopen(url, timeout=30) as answer:
+                return answer.status, json.loads(answer.read() or b"null")
+
+        deadline = time.monotonic() + 60
+        while not (found := ask(board.plugin_url + "sessions")[1])["sessions"]:
+            assert time.monotonic() < deadline, found
+            time.sleep(0.2)
+        assert found["logdir"] == address and not found["problems"]
+        profile = found["sessions"][0]
+        query = f"diagnosis?run={profile['run']}&session={profile['session']}"
+        while (answer := ask(board.plugin_url + query))[0] != 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        assert answer[1]["verdict"] == "critical"
+        assert ask(board.url + "data/plugins_listing")[1]["gpu_doctor"]["enabled"]
+    assert s3.names() == before, "something was written into the logdir"

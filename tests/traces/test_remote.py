@@ -301,7 +301,10 @@ def test_hosts_of_a_remote_session_are_read_in_processes_of_their_own(
     address = s3.put(files_below(folder), "ddp")
     before = s3.names()
     monkeypatch.setenv("GPU_DOCTOR_WORKERS", "2")
-    there = json.loads(tb_gpu_doctor.diagnose(address).to_json())
+    stages: list[tuple[str, float]] = []
+    there = json.loads(tb_gpu_doctor.diagnose(address, progress=lambda *told: stages.append(told)).to_json())
+    assert [share for _, share in stages] == sorted(share for _, share in stages)
+    assert list(dict.fromkeys(stage for stage, _ in stages)) == ["reading", "decoding", "analysing", "diagnosing"]
     here = json.loads(tb_gpu_doctor.diagnose(folder).to_json())
     assert there == here
     assert s3.names() == before, "something was written into the logdir"
