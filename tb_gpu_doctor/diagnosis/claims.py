@@ -8,16 +8,19 @@ and `host_other` look at what is left.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from tb_gpu_doctor.analysis.gap_parts import gap_rows, sum_by_step
+from tb_gpu_doctor.analysis.launch_results import Contention
 from tb_gpu_doctor.analysis.results import TraceAnalysis
 from tb_gpu_doctor.analysis.vocabulary import Cause
-from tb_gpu_doctor.diagnosis.contention_loss import ContentionLoss, contention_loss
-from tb_gpu_doctor.diagnosis.context import Context, HostProfile
+from tb_gpu_doctor.diagnosis.contention_loss import contention_loss
+from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
 from tb_gpu_doctor.diagnosis.copy_loss import CopyLoss, placement_loss, transfer_loss, transfer_waits
+from tb_gpu_doctor.diagnosis.model import GpuRef
 from tb_gpu_doctor.traces.columns import Int64
 
 # What may be taken, in this order.
@@ -31,29 +34,43 @@ def unclaimed(context: Context) -> Context:
     crowded = contention_loss(context)
     if placed is None and copied is None and crowded is None:
         return context
-    profiles = tuple(_reduced(profile, _claims(profile, placed, copied, crowded)) for profile in context.profiles)
+    # By host once: a job has hundreds, and each has its own.
+    lossy: dict[str, dict[GpuRef, GpuAccount]] = {}
+    for loss in (placed, copied):
+        for account in loss.accounts if loss is not None else ():
+            lossy.setdefault(account.profile.label, {})[account.ref] = account
+    contended: dict[str, list[Contention]] = {}
+    for account, measured in crowded.found if crowded is not None else ():
+        contended.setdefault(account.profile.label, []).append(measured)
+    profiles = tuple(
+        _reduced(
+            profile,
+            _claims(profile, placed, copied, lossy.get(profile.label, {}), contended.get(profile.label, ())),
+        )
+        for profile in context.profiles
+    )
     return replace(context, profiles=profiles)
 
 
 def _claims(
-    profile: HostProfile, placed: CopyLoss | None, copied: CopyLoss | None, crowded: ContentionLoss | None
+    profile: HostProfile,
+    placed: CopyLoss | None,
+    copied: CopyLoss | None,
+    lossy: Mapping[GpuRef, GpuAccount],
+    contended: Sequence[Contention],
 ) -> Int64:
     """How much of each gap is taken."""
     analysis = profile.analysis
     claim = np.zeros(len(analysis.gaps), np.int64)
-    accounts = {account.ref: account for loss in (placed, copied) if loss is not None for account in loss.accounts}
-    for ref, account in accounts.items():
-        if account.profile.label != profile.label:
-            continue
+    for ref, account in lossy.items():
         rows = gap_rows(analysis.gaps, account.accounting.device)
         bounces = analysis.bounces if placed is not None and ref in placed.refs else None
         if bounces is not None:
             claim[rows] += bounces.gap_part[rows]
         if copied is not None and ref in copied.refs and analysis.transfers is not None:
             claim[rows] += transfer_waits(account, analysis.transfers, bounces)
-    for account, measured in crowded.found if crowded is not None else ():
-        if account.profile.label == profile.label:
-            claim += measured.gap_part
+    for measured in contended:
+        claim += measured.gap_part
     return claim
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -36,7 +37,7 @@ class CopyLoss:
     per_step: float | None
     saving: float | None
 
-    @property
+    @cached_property
     def refs(self) -> frozenset[GpuRef]:
         """The GPUs."""
         return frozenset(account.ref for account in self.accounts)

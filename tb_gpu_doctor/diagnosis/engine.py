@@ -206,7 +206,7 @@ def _communication_wait(context: Context, which: int, index: int) -> int | None:
     window, lateness, job = profile.analysis.window, profile.analysis.lateness, context.job.lateness
     if window is None:
         return None
-    if job is not None and len(set(job.collectives.trace.tolist())) > 1:
+    if job is not None and bool(np.ptp(job.collectives.trace)):
         found = job.collectives
         columns = np.flatnonzero((found.trace == which) & (found.device == index))
         if len(columns):
