@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     lang = language_of(given)
-    status = 0
+    status: int = 0
     try:
         parsed = _parser(lang).parse_args(given)
         with working_place(parsed):
