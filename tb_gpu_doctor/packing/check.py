@@ -50,7 +50,8 @@ def told_names(folder: str, files: Iterable[str], names: Iterable[str]) -> list[
     wanted = sorted({name for name in names if len(name) >= _SHORTEST}, key=len, reverse=True)
     if not wanted:
         return []
-    pattern = re.compile(b"|".join(re.escape(name.encode("utf-8", "replace")) for name in wanted), re.IGNORECASE)
+    inside = b"|".join(re.escape(name.encode("utf-8", "replace")) for name in wanted)
+    pattern = re.compile(b"(?<![A-Za-z0-9])(?:" + inside + b")(?![A-Za-z0-9])", re.IGNORECASE)
     longest = max(len(name.encode("utf-8", "replace")) for name in wanted)
     found = []
     for name in files:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import io
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
@@ -16,12 +16,14 @@ from tb_gpu_doctor.packing.names import Names
 from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.json_document import MAX_OBJECTS, _mended
 from tb_gpu_doctor.traces.json_file import read_json_bytes
-from tb_gpu_doctor.traces.kineto_events import DEVICE_CATEGORIES, HOST_CATEGORIES, RECORDING_CATEGORY
+from tb_gpu_doctor.traces.kineto_events import CALL, DEVICE_CATEGORIES, HOST_CATEGORIES, RECORDING_CATEGORY
 from tb_gpu_doctor.traces.wire import SLOTS
 
 _EVENT_KEYS = ("ph", "cat", "name", "pid", "tid", "ts", "dur", "id", "bp", "s", "args")
 _SLIM_EVENT_KEYS = ("ph", "cat", "name", "pid", "tid", "ts", "dur", "args")
-_NUMBERS = ("pid", "tid", "ts", "dur", "id")
+# Those that name lines come through `_odd`.
+_USUAL_PHASES = frozenset({"X", "s", "f", "t", "C", "b", "e", "n"})
+_BINDING_POINTS = ("e", "b")
 # Arguments that the readers read, by what the event is.
 _DEVICE_ARGS = frozenset({
     "device", "stream", "correlation", "bytes", "grid", "block", "registers per thread", "shared memory",
@@ -54,6 +56,8 @@ _PLAIN_TOP = ("schemaVersion", "baseTimeNanoseconds", "cuda_runtime_version", "c
 _JOB_KEYS = ("backend", "rank", "world_size", "nccl_version", "pg_count")
 _DEVICE_KEYS_KEPT = "name"
 _BLOCK = 4096
+# A higher one takes three times as long for a hundredth of the size.
+_LEVEL = 6
 
 
 class _File(msgspec.Struct):
@@ -67,17 +71,48 @@ class _Process(msgspec.Struct):
     pid: Any = None
 
 
+class _Event(msgspec.Struct, omit_defaults=True, gc=False):
+    """An event whose values have their usual types, as nearly all have."""
+
+    ph: str
+    cat: str | None = None
+    name: str | None = None
+    pid: int | None = None
+    tid: int | None = None
+    ts: int | float | None = None
+    dur: int | float | None = None
+    id: int | None = None
+    bp: str | None = None
+    s: str | None = None
+    args: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Kind(NamedTuple):
+    """What becomes of events of one phase and category."""
+
+    dropped: bool
+    args: frozenset[str]
+    category: str | None
+    is_kernel: bool
+
+
 _FILE = msgspec.json.Decoder(_File)
 _ANY = msgspec.json.Decoder()
 _TOP = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_USUAL = msgspec.json.Decoder(_Event)
 _PROCESS_OF = msgspec.json.Decoder(_Process)
 _encode = msgspec.json.Encoder().encode
 
 
 def rewrite_json(
-    path: str, out: BinaryIO, names: Names | None, slim: bool, progress: Callable[[float], None] | None = None
+    path: str,
+    out: BinaryIO,
+    names: Names | None,
+    slim: bool,
+    progress: Callable[[float], None] | None = None,
+    packed: bool | None = None,
 ) -> None:
-    """Write ``path`` anew to ``out``, packed where it was.
+    """Write ``path`` anew to ``out``.
 
     Args:
         path: a trace by PyTorch, TensorFlow or JAX.
@@ -85,6 +120,7 @@ def rewrite_json(
         names: replaces names; None keeps them.
         slim: leave out what no analysis and no view reads.
         progress: called with the share that is done.
+        packed: whether with gzip, by default as ``path`` is called.
 
     Raises:
         TraceError: the file cannot be read, or is none.
@@ -101,14 +137,14 @@ def rewrite_json(
             found, top = _FILE.decode(data), _TOP.decode(data)
     except msgspec.ValidationError:
         raise TraceError("not_trace_json", path) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise TraceError("malformed", path) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise TraceError("cut_off" if "truncated" in str(error) else "malformed", path) from None
     del data
     writer = _Writer(found, names, slim)
-    if path.endswith(".gz"):
+    if path.endswith(".gz") if packed is None else packed:
         # No time and no name of the file in its head: the same trace always gives the same bytes.
-        with gzip.GzipFile("", "wb", 9, out, mtime=0) as packed:
-            _write(writer, top, packed, progress)
+        with gzip.GzipFile("", "wb", _LEVEL, out, mtime=0) as gzipped:
+            _write(writer, top, gzipped, progress)
     else:
         _write(writer, top, out, progress)
 
@@ -141,6 +177,7 @@ class _Writer:
     def __init__(self, found: _File, names: Names | None, slim: bool) -> None:
         self.found, self.names, self.slim = found, names, slim
         self.events = found.traceEvents
+        self._kinds: dict[tuple[str, str | None], _Kind] = {}
         self.pids: set[int] = set()
         if names is not None:
             self.pids = {pid for raw in self.events if isinstance(pid := _pid(raw), int) and pid >= 1024}
@@ -185,13 +222,14 @@ class _Writer:
             if self.names is None and not self.slim:
                 yield bytes(raw)
                 continue
-            event = _decoded(raw)
-            if not isinstance(event, dict):
-                yield b"null"  # counted as broken, as before
-                continue
-            new = self._event(event, is_export)
+            try:
+                usual = _USUAL.decode(raw)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                new = self._odd(raw, is_export)
+            else:
+                new = self._odd(raw, is_export) if usual.ph not in _USUAL_PHASES else self._usual(usual, is_export)
             if new is not None:
-                yield _encode(new)
+                yield new
 
     def _is_export(self) -> bool:
         """Whether TensorFlow wrote it: its processes are named after devices."""
@@ -204,52 +242,81 @@ class _Writer:
                     return True
         return False
 
-    def _event(self, event: dict[str, Any], is_export: bool) -> dict[str, Any] | None:
-        phase, category, name = event.get("ph"), event.get("cat"), event.get("name")
+    def _usual(self, event: _Event, is_export: bool) -> bytes | None:
+        kind = self._kinds.get((event.ph, event.cat))
+        if kind is None:
+            kind = self._kinds[event.ph, event.cat] = self._kind(event.ph, event.cat, is_export)
+        if kind.dropped:
+            return None
+        names = self.names
+        if names is not None:
+            event.cat = kind.category
+            if event.name:
+                event.name = names.name(event.name, kind.is_kernel)
+            if event.pid in self.pids:
+                event.pid = names.pid(event.pid or 0)
+            if event.tid in self.pids:
+                event.tid = names.pid(event.tid or 0)
+            event.bp = event.bp if event.bp in _BINDING_POINTS else None
+            event.s = None
+        if self.slim:
+            event.id = event.bp = event.s = None
+        if event.args is not msgspec.UNSET:
+            given = self._args(_decoded(event.args), kind.args, False) if kind.args else {}
+            event.args = msgspec.Raw(_encode(given)) if given else msgspec.UNSET
+        return _encode(event)
+
+    def _kind(self, phase: Any, category: Any, is_export: bool) -> _Kind:
         low = category.lower() if isinstance(category, str) else ""
-        args: frozenset[str] | None
+        args: frozenset[str] = frozenset()
+        dropped = False
         if phase == "M":
             args = _LINE_ARGS
-            if self.slim and name not in _READ_LINE_EVENTS:
-                return None
         elif is_export:
             args = _EXPORT_ARGS
-            if self.slim and phase != "X":
-                return None
         elif low in DEVICE_CATEGORIES:
             args = _DEVICE_ARGS
         elif low in HOST_CATEGORIES:
-            args = _CALL_ARGS if HOST_CATEGORIES[low] == "call" else frozenset()
+            args = _CALL_ARGS if HOST_CATEGORIES[low] == CALL else args
         else:
-            args = frozenset()
-            if self.slim and (phase != "X" or low != RECORDING_CATEGORY):
-                return None
-        if self.slim and phase not in ("X", "M"):
-            return None
+            dropped = low != RECORDING_CATEGORY
         if not self.slim:
             args |= _HARMLESS_ARGS | _DEVICE_ARGS
+        new = category if low in _KNOWN_CATEGORIES else self._value(category)
+        dropped = self.slim and (dropped or phase not in ("X", "M"))
+        return _Kind(dropped, args, new, is_export or low in DEVICE_CATEGORIES)
+
+    def _odd(self, raw: msgspec.Raw, is_export: bool) -> bytes | None:
+        """An event of any types, and those that name lines."""
+        event = _decoded(raw)
+        if not isinstance(event, dict):
+            return b"null"  # counted as broken, as before
+        phase, category, name = event.get("ph"), event.get("cat"), event.get("name")
+        kind = self._kind(phase, category, is_export)
+        if kind.dropped or (self.slim and phase == "M" and name not in _READ_LINE_EVENTS):
+            return None
         new: dict[str, Any] = {}
         for key in _SLIM_EVENT_KEYS if self.slim else _EVENT_KEYS:
             if key not in event:
                 continue
             value = event[key]
             if key == "args":
-                given = self._args(value, args, phase == "M")
+                given = self._args(value, kind.args, phase == "M")
                 if given:
                     new[key] = given
-            elif (key == "cat" and isinstance(value, str) and low in _KNOWN_CATEGORIES) or (
-                key == "name" and phase in ("M", "i") and value in _LINE_EVENTS
-            ):
+            elif key == "cat":
+                new[key] = kind.category
+            elif key == "name" and phase in ("M", "i") and value in _LINE_EVENTS:
                 new[key] = value
-            elif key == "name" and isinstance(value, str) and self.names is not None:
-                new[key] = self.names.name(value, is_export or low in DEVICE_CATEGORIES)
+            elif key == "name":
+                new[key] = self._value(value, kind.is_kernel)
             elif key in ("pid", "tid"):
                 new[key] = self._line(value)
             elif key in ("ph", "bp", "s") and isinstance(value, str) and len(value) < 3:
                 new[key] = value
             else:
                 new[key] = self._value(value)
-        return new
+        return _encode(new)
 
     def _args(self, args: Any, allowed: frozenset[str], names_line: bool) -> dict[str, Any]:
         if not isinstance(args, dict):

@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tb_gpu_doctor.files.names import is_remote
+from tb_gpu_doctor.files.system import files_at
 from tb_gpu_doctor.packing.names import Names
 from tb_gpu_doctor.packing.telemetry_rewrite import redacted_file_name, redacted_run
 from tb_gpu_doctor.recording_format import FILE_SUFFIX, FOLDER
@@ -15,6 +17,7 @@ from tb_gpu_doctor.traces.telemetry_homes import Home, recording_files
 from tb_gpu_doctor.traces.torch_names import natural_key, torch_stem, worker_of
 
 _TIME = re.compile(r"^\d{4}_\d\d_\d\d_\d\d_\d\d_\d\d(?:_\d+)?$")
+_ODD = re.compile(r"[\x00-\x1f\x7f\\]|(?<=^[A-Za-z]):")
 _XPLANE, _TELEMETRY = "xplane", "telemetry"
 # Beside a recording lie the event files of its GPUs; more than this in a home are somebody else's.
 _MAX_DEPTH = 4
@@ -22,11 +25,21 @@ _MAX_DEPTH = 4
 
 @dataclass(frozen=True)
 class PackedFile:
-    """One file of a pack: where it is, its path in the pack, and its format."""
+    """One file of a pack.
+
+    Attributes:
+        source: where it is; of a remote file to be shown only.
+        target: its path in the pack.
+        format: as sessions call it.
+        size_bytes: as it is.
+        address: opens it.
+    """
 
     source: str
     target: str
     format: str
+    size_bytes: int
+    address: str
 
 
 def packed_files(sessions: Sequence[Session], names: Names | None, slim: bool) -> list[PackedFile]:
@@ -38,13 +51,21 @@ def packed_files(sessions: Sequence[Session], names: Names | None, slim: bool) -
         if not session.is_telemetry:
             for file in session.files:
                 if file.problem is None:
-                    packed = PackedFile(file.path, _free(_profile_path(session, file, names), found), file.format)
+                    target = _free(_clean(_profile_path(session, file, names)), found)
+                    packed = PackedFile(file.path, target, file.format, file.size_bytes, file.address or file.path)
                     found[packed.target] = packed
     for home in dict.fromkeys(home for session in sessions for home in session.homes):
         for path in _home_files(home, slim):
-            target = _home_path(home, path, names)
-            found.setdefault(target, PackedFile(path, target, _TELEMETRY))
+            target = _clean(_home_path(home, path, names))
+            files = files_at(path)
+            packed = PackedFile(path, target, _TELEMETRY, files.stat(path).st_size, files.address(path))
+            found.setdefault(target, packed)
     return sorted(found.values(), key=lambda file: file.target)
+
+
+def _clean(target: str) -> str:
+    """A path that every system takes, whatever this one allowed in names of files."""
+    return _ODD.sub("_", target.encode("utf-8", "replace").decode())
 
 
 def _free(target: str, taken: dict[str, PackedFile]) -> str:
@@ -117,7 +138,7 @@ def _torch_name(name: str, names: Names | None) -> str:
 def _home_files(home: Home, slim: bool) -> list[str]:
     """The recordings of a home, and beside them the GPUs' scalars unless they are to be left out."""
     recordings = [path for path, _ in recording_files(home.folder)]
-    if slim:
+    if slim or is_remote(home.folder):
         return recordings
     found = set(recordings)
     for recording in recordings:

@@ -46,6 +46,7 @@ _ADDRESS = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.])")
 _MARK = "\ue000"
 _MARKED = re.compile(f"{_MARK}(\\d+){_MARK}")
 _PROCESS = re.compile(r"^(?P<host>.+)_(?P<pid>\d{2,9})$")
+_NO_WORD = re.compile(r"[\d.-]")
 _PLAIN_HOST = re.compile(r"^(?:rank|worker|process|localhost)[-_]?\d{0,6}$")
 
 
@@ -98,8 +99,11 @@ class Names:
         return set(self._words) | set(self._hosts) | {value for _, value in self._other}
 
     def host_names(self) -> list[str]:
-        """Every host's name that was replaced, with and without its domain."""
-        return [*self._hosts, *self._first_labels]
+        """Hosts' names that were replaced and that nothing else is called by: none of them may be found in the pack."""
+        found = dict.fromkeys((*self._hosts, *self._first_labels))
+        return [
+            name for name in found if _is_distinct(name) or not (is_public_word(name) or telling_words().search(name))
+        ]
 
     # -- names ----------------------------------------------------------------------------
 
@@ -204,7 +208,7 @@ class Names:
         for host in hosts:
             self.host(host)
         self._hosts_by_case = {
-            host.lower(): new for host, new in (*self._hosts.items(), *self._first_labels.items()) if len(host) >= 4
+            host.lower(): new for host, new in (*self._hosts.items(), *self._first_labels.items()) if _is_distinct(host)
         }
         found = sorted(self._hosts_by_case, key=len, reverse=True)
         if found:
@@ -255,6 +259,11 @@ class Names:
         if key not in self._other:
             self._other[key] = f"{kind}{sum(1 for known, _ in self._other if known == kind) + 1}"
         return self._other[key]
+
+
+def _is_distinct(host: str) -> bool:
+    """Whether a host's name can be told from words: a file called ``train.xplane.pb`` makes no host of each train."""
+    return len(host) >= 4 and _NO_WORD.search(host) is not None and not is_public_word(host)
 
 
 @lru_cache(maxsize=1 << 14)

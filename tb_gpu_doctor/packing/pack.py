@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from tb_gpu_doctor import __version__
 from tb_gpu_doctor.api import diagnose_session
-from tb_gpu_doctor.packing.archive import safe_path, write_archive
+from tb_gpu_doctor.files.errors import RemoteError
+from tb_gpu_doctor.files.fetching import local_copy
+from tb_gpu_doctor.packing.archive import write_archive
 from tb_gpu_doctor.packing.check import same_findings, told_names
 from tb_gpu_doctor.packing.errors import PackError
 from tb_gpu_doctor.packing.json_rewrite import rewrite_json
@@ -85,7 +87,7 @@ def pack_sessions(
     report = progress or (lambda _stage, _done: None)
     names = Names() if redact else None
     with tempfile.TemporaryDirectory(prefix="gpu-doctor-pack-") as folder:
-        files = _safe(packed_files(sessions, names, slim))
+        files = packed_files(sessions, names, slim)
         left_out: list[TraceError] = []
         written: list[PackedFile] = []
         for index, file in enumerate(files):
@@ -124,7 +126,7 @@ def pack_sessions(
         path=path,
         files=len(written),
         sessions=len(after),
-        before_bytes=sum(os.path.getsize(file.source) for file in written),
+        before_bytes=sum(file.size_bytes for file in written),
         unpacked_bytes=unpacked,
         pack_bytes=size,
         replaced=names.replaced if names is not None else 0,
@@ -132,12 +134,6 @@ def pack_sessions(
         differences=tuple(differences),
         left_out=tuple(left_out),
     )
-
-
-def _safe(files: Sequence[PackedFile]) -> list[PackedFile]:
-    for file in files:
-        safe_path(file.target)
-    return list(files)
 
 
 def _write(file: PackedFile, folder: str, names: Names | None, slim: bool) -> None:
@@ -149,21 +145,23 @@ def _write(file: PackedFile, folder: str, names: Names | None, slim: bool) -> No
     target = os.path.join(folder, *file.target.split("/"))
     os.makedirs(os.path.dirname(target), exist_ok=True)
     try:
-        with open(target, "xb") as out:
+        with local_copy(file.address) as source, open(target, "xb") as out:
             if file.format == "xplane" and (names is not None or slim):
-                rewrite_xplane(file.source, out, names, slim)
+                rewrite_xplane(source, out, names, slim)
             elif file.format in ("kineto", "trace_json") and (names is not None or slim):
-                rewrite_json(file.source, out, names, slim)
+                rewrite_json(source, out, names, slim, packed=target.endswith(".gz"))
             elif names is not None:
-                rewrite_events(file.source, out, names)
+                rewrite_events(source, out, names)
             else:
-                with open(file.source, "rb") as source:
-                    shutil.copyfileobj(source, out)
+                with open(source, "rb") as content:
+                    shutil.copyfileobj(content, out)
     except (TraceError, OSError) as error:
         if os.path.exists(target):
             os.unlink(target)
         if isinstance(error, TraceError):
-            raise
+            raise error.with_path(file.source) from None
+        if isinstance(error, RemoteError):
+            raise TraceError(error.code, file.source, **error.params) from None
         raise TraceError("io_error", file.source, reason=error.strerror or str(error)) from None
 
 

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import IO, Any
 
+from tb_gpu_doctor.files.errors import RemoteError
+from tb_gpu_doctor.files.fetching import local_copy
 from tb_gpu_doctor.packing.archive import unpack_archive
 from tb_gpu_doctor.packing.errors import PackError
 from tb_gpu_doctor.packing.pack import MANIFEST
@@ -44,7 +46,15 @@ def opened(path: str) -> Iterator[str]:
         yield path
         return
     with tempfile.TemporaryDirectory(prefix="gpu-doctor-view-") as folder:
-        unpack_archive(path, folder)
+        try:
+            with local_copy(path) as here:
+                unpack_archive(here, folder, shown=path)
+        except FileNotFoundError:
+            raise PackError("missing", path) from None
+        except OSError as error:
+            if isinstance(error, RemoteError):
+                raise TraceError(error.code, path, **error.params) from None
+            raise PackError("unreadable", path, reason=error.strerror or str(error)) from None
         _must_hold_something(folder, path)
         yield folder
 

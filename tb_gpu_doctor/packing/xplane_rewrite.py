@@ -6,10 +6,10 @@ Only fields that are known are written, so nothing can hide in others. Times and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from tb_gpu_doctor.packing.names import Names
+from tb_gpu_doctor.packing.plane_metadata import Metadata, read_entry
 from tb_gpu_doctor.packing.wire_writer import chunk, number, text, varint
 from tb_gpu_doctor.traces import classify
 from tb_gpu_doctor.traces.errors import TraceError
@@ -84,17 +84,6 @@ def rewrite_xplane(
             progress(done)
 
 
-@dataclass
-class _Metadata:
-    """An entry of one of the two tables of names; ``blob`` is an event's metadata or a stat's description."""
-
-    name: bytes = b""
-    display: bytes = b""
-    blob: bytes = b""
-    stats: list[bytes] = field(default_factory=list)
-    children: list[int] = field(default_factory=list)
-
-
 class _Plane:
     """One plane on its way."""
 
@@ -103,8 +92,8 @@ class _Plane:
         self.name, self.id = b"", 0
         self.lines: list[tuple[int, int]] = []
         self.stats: list[tuple[int, int]] = []
-        self.events: dict[int, _Metadata] = {}
-        self.stat_names: dict[int, _Metadata] = {}
+        self.events: dict[int, Metadata] = {}
+        self.stat_names: dict[int, Metadata] = {}
         for number_, wire, start, value in fields(data, 0, len(data)):
             if number_ == 1 and wire == VARINT:
                 self.id = value
@@ -115,7 +104,7 @@ class _Plane:
             elif number_ in (3, 6):
                 (self.lines if number_ == 3 else self.stats).append((start, value))
             elif number_ in (4, 5):
-                key, entry = _entry(data, start, value)
+                key, entry = read_entry(data, start, value)
                 (self.events if number_ == 4 else self.stat_names)[key] = entry
         self.is_gpu = self.name.startswith(_GPU)
         self.is_host = self.name.startswith(_THREADS) and not self.name.startswith(_NOT_THREADS)
@@ -366,44 +355,3 @@ def _after_varint(data: bytes, at: int) -> int:
     while data[at] > 127:
         at += 1
     return at + 1
-
-
-def _entry(data: bytes, start: int, end: int) -> tuple[int, _Metadata]:
-    """Key and value of a map's entry; a value that comes in parts is merged, as protobuf does."""
-    key, entry = 0, _Metadata()
-    for number_, wire, low, value in fields(data, start, end):
-        if number_ == 1 and wire == VARINT:
-            key = signed(value)
-        elif number_ == 2 and wire == BYTES:
-            for inner, inner_wire, inner_low, inner_value in fields(data, low, value):
-                content = data[inner_low:inner_value] if inner_wire == BYTES else b""
-                if inner == 2 and inner_wire == BYTES:
-                    entry.name = content
-                elif inner == 3 and inner_wire == BYTES:
-                    entry.blob = content
-                elif inner == 4 and inner_wire == BYTES:
-                    entry.display = content
-                elif inner == 5 and inner_wire == BYTES:
-                    entry.stats.append(content)
-                elif inner == 6 and inner_wire == VARINT:
-                    entry.children.append(inner_value)
-                elif inner == 6 and inner_wire == BYTES:  # packed
-                    entry.children += _packed(content)
-    return key, entry
-
-
-def _packed(data: bytes) -> list[int]:
-    found, at = [], 0
-    while at < len(data):
-        value = shift = 0
-        while True:
-            if at >= len(data) or shift >= 70:
-                raise MalformedError(at)
-            byte = data[at]
-            at += 1
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                break
-        found.append(value)
-    return found

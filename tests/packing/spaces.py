@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-SECRETS = ("zebra", "alice", "acme", "giraffe", "/home/", "s3cr3t")
+SECRETS = ("zebra", "alice", "acme", "giraffe", "/srv/", "s3cr3t")
 HOST = "zebra-node-7"
 
 
@@ -18,7 +18,7 @@ def schema() -> Any:
 def planted() -> Any:
     """Names in every place that can hold one."""
     space = schema().XSpace()
-    space.errors.append("alice cannot open /home/alice/zebra: insufficient privilege")
+    space.errors.append("alice cannot open /srv/alice/zebra: insufficient privilege")
     space.warnings.append("12 events dropped on zebra-node-7")
     space.hostnames.append(HOST)
     stats = {
@@ -39,7 +39,7 @@ def planted() -> Any:
         gpu.event_metadata[key].name = name
         gpu.event_metadata[key].display_name = f"alice {name}"
         gpu.event_metadata[key].metadata = b"s3cr3t program of zebra"
-        gpu.event_metadata[key].stats.add(metadata_id=10, str_value="/home/alice/zebra.py:12")
+        gpu.event_metadata[key].stats.add(metadata_id=10, str_value="/srv/alice/zebra.py:12")
         gpu.event_metadata[key].stats.add(metadata_id=10, bytes_value=b"s3cr3t bytes")
         gpu.event_metadata[key].child_id.extend([1, 2])
     stream = gpu.lines.add(id=7, name="Stream #7(Compute)", timestamp_ns=100)

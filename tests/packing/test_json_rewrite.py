@@ -16,7 +16,7 @@ from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.trace_json import read_trace_json
 from tests.packing.test_xplane_rewrite import assert_equal_but_for_names
 
-SECRETS = ("zebra", "alice", "acme", "s3cr3t", "/home/")
+SECRETS = ("zebra", "alice", "acme", "s3cr3t", "/srv/")
 
 
 def kineto() -> dict[str, Any]:
@@ -31,9 +31,9 @@ def kineto() -> dict[str, Any]:
         at = 1000.0 * step + 10
         events += [
             event("user_annotation", f"ProfilerStep#{step}", at, 900),
-            event("python_function", "/home/alice/zebra_data.py(12): next_batch", at + 1, 90),
+            event("python_function", "/srv/alice/zebra_data.py(12): next_batch", at + 1, 90),
             event("python_function", "torch/nn/modules/linear.py(124): forward", at + 100, 90),
-            event("cpu_op", "aten::mm", at + 110, 50, {"Call stack": "/home/alice/zebra.py", "Input Dims": [[2, 3]]}),
+            event("cpu_op", "aten::mm", at + 110, 50, {"Call stack": "/srv/alice/zebra.py", "Input Dims": [[2, 3]]}),
             event("cpu_op", "acme::zebra_op", at + 170, 20, {"Concrete Inputs": ["s3cr3t"], "s3cr3t": 1}),
             event("cuda_runtime", "cudaLaunchKernel", at + 120, 5, {"correlation": step + 1, "kernel": "acme_zebra"}),
             event("user_annotation", "## zebra forward ##", at + 100, 300),
@@ -48,7 +48,7 @@ def kineto() -> dict[str, Any]:
         ]  # fmt: skip
     return {
         "schemaVersion": 1,
-        "trace_name": "/home/alice/zebra.json",
+        "trace_name": "/srv/alice/zebra.json",
         "acme_token": "s3cr3t",
         "deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3", "numSms": 132, "computeMajor": 9,
                               "computeMinor": 0, "totalGlobalMem": 85_000_000_000, "owner": "alice"}],
@@ -122,7 +122,13 @@ def test_what_writers_get_wrong_is_mended_and_other_files_are_refused(tmp_path: 
     path.write_bytes(json.dumps(kineto()).replace('"rank": 1', '"rank": nan').encode())
     rewritten(path, target, Names(), True)
     assert read_trace_json(str(target), "h").rank is None
-    for data, code in ((b"", "empty_file"), (b"{", "malformed"), (b"[1]", "not_trace_json"), (b"{}", "not_trace_json")):
+    for data, code in (
+        (b"", "empty_file"),
+        (b"{", "cut_off"),
+        (b"{]", "malformed"),
+        (b"[1]", "not_trace_json"),
+        (b"{}", "not_trace_json"),
+    ):
         path.write_bytes(data)
         with pytest.raises(TraceError) as caught:
             rewritten(path, target, Names(), True)

@@ -53,8 +53,8 @@ def test_what_everybody_knows_stays(name: str) -> None:
         ("acmenet/encoder_7/query_proj/MatMul:MatMul", ("acmenet", "encoder_7", "query_proj")),
         ("jit(acme_step)/jit(main)/jvp(AcmeNet)/dense_0/dot_general", ("acme_step", "AcmeNet", "dense_0")),
         ("$acme_trainer_main.py:22 run_acme", ("acme", "run_acme")),
-        ("/home/alice/acme/models/zebra.py(12): forward_zebra", ("alice", "acme", "zebra")),
-        ("/home/alice/torch/zebra.py(12): go", ("alice", "zebra")),
+        ("/srv/alice/acme/models/zebra.py(12): forward_zebra", ("alice", "acme", "zebra")),
+        ("/srv/alice/torch/zebra.py(12): go", ("alice", "zebra")),
         ("void acme::zebra_kernel<acme::Params>(acme::Params*)", ("acme", "zebra")),
         ("void cutlass::Kernel<acme::SecretGemm>(acme::SecretGemm::Params)", ("acme", "Secret")),
         ("nn.Module: ZebraBlock_3", ("Zebra",)),
@@ -136,6 +136,14 @@ def test_hosts_keep_their_order_their_form_and_their_company() -> None:
     assert names.host("NODE-10") == "host2"
     assert (names.host("worker0"), names.host("rank3")) == ("worker0", "rank3")
     assert names.name("cannot reach node-10 now") == f"cannot {names.name('reach')} host2 {names.name('now')}"
+
+
+def test_a_file_called_after_a_word_makes_no_host_of_the_word() -> None:
+    names = Names()
+    names.learn_hosts(["train", "trace", "zeus"])
+    assert names.host("train") == "host1"
+    assert names.name("train") == "train" and names.name("train_step") == Names().name("train_step")
+    assert names.host_names() == ["zeus"]
 
 
 def test_processes_are_numbered_and_gpus_are_not() -> None:

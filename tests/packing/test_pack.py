@@ -15,13 +15,16 @@ from tb_gpu_doctor.api import diagnose_session
 from tb_gpu_doctor.cli.pack import chosen_sessions
 from tb_gpu_doctor.packing.archive import unpack_archive
 from tb_gpu_doctor.packing.check import same_findings, told_names
+from tb_gpu_doctor.packing.errors import PackError
 from tb_gpu_doctor.packing.names import is_public_word
 from tb_gpu_doctor.packing.pack import DIAGNOSES, MANIFEST, pack_sessions
+from tb_gpu_doctor.packing.view import manifest, opened
 from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.read import read_trace
 from tb_gpu_doctor.traces.sessions import Session, find_sessions
 from tb_gpu_doctor.traces.xspace import walk
 from tests.conftest import DEMO_LOGS, SHARED_TRACES
+from tests.remote_stores import in_memory
 
 _DEMOS = ("healthy", "input_bound", "launch_bound", "low_occupancy", "pytorch_ddp", "slow_gpu")
 RUNS = [DEMO_LOGS / name for name in _DEMOS]
@@ -193,10 +196,36 @@ def test_hosts_of_a_job_keep_their_order(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_told_after_all_is_noticed(tmp_path: Path) -> None:
-    (tmp_path / "a.bin").write_bytes(b"x" * 5_000_000 + b"Zebra" + b"y" * 100)
-    (tmp_path / "b.json.gz").write_bytes(gzip.compress(b"1" * 5_000_000 + b"zebra"))
-    (tmp_path / "c").write_bytes(b"giraffe")
+    (tmp_path / "a.bin").write_bytes(b"x" * 5_000_000 + b" Zebra " + b"y" * 100)
+    (tmp_path / "b.json.gz").write_bytes(gzip.compress(b" " * 5_000_000 + b"zebra"))
+    (tmp_path / "c").write_bytes(b"giraffe zebras")
     assert [name for name, _ in told_names(str(tmp_path), ["a.bin", "b.json.gz", "c"], ["zebra", "abc"])] == [
         "a.bin",
         "b.json.gz",
     ]
+
+
+def test_a_run_behind_an_address_gives_the_same_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPU_DOCTOR_WORKERS", "1")  # the store in memory is that of this process
+    root = DEMO_LOGS / "slow_gpu"
+    held = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_file()}
+    address = in_memory({name: path.read_bytes() for name, path in held.items() if name.endswith((".pb", "doctor"))})
+    for redact in (False, True):
+        packs = [tmp_path / f"{redact}{number}.zip" for number in range(2)]
+        for pack, place in zip(packs, (str(root), address), strict=True):
+            session = chosen_sessions(find_sessions(place), None, None)[0]
+            packed = pack_sessions([session], str(pack), redact=redact, slim=True)
+            assert packed.differences == () and packed.left_out == () and packed.files == 2
+        assert packs[0].read_bytes() == packs[1].read_bytes()
+
+
+def test_a_pack_behind_an_address_opens(tmp_path: Path) -> None:
+    pack_sessions([session_of(DEMO_LOGS / "low_occupancy")], str(tmp_path / "p.zip"), slim=True)
+    address = in_memory({"p.zip": (tmp_path / "p.zip").read_bytes()})
+    with opened(f"{address}/p.zip") as folder:
+        assert len(find_sessions(folder).sessions) == 1
+        assert manifest(folder)["slim"] is True
+    assert not Path(folder).exists()
+    with pytest.raises(PackError) as caught, opened(f"{address}/q.zip"):
+        pass
+    assert caught.value.code == "missing"

@@ -17,7 +17,7 @@ from tb_gpu_doctor.packing.telemetry_rewrite import redacted_file_name, redacted
 from tb_gpu_doctor.telemetry.home import read_homes
 from tb_gpu_doctor.traces.telemetry_homes import Home
 
-SECRETS = ("zebra", "alice", "acme", "48211", "abcd-ef01", "s3cr3t", "/home/")
+SECRETS = ("zebra", "alice", "acme", "48211", "abcd-ef01", "s3cr3t", "/srv/")
 
 
 @pytest.fixture
@@ -31,13 +31,13 @@ def recording(tmp_path: Path) -> Path:
            "run": "gpu_doctor/zebra-node/gpu0", "owner": "alice"}  # fmt: skip
     header = {"version": 1, "host": "zebra-node", "process_id": 48211, "start_ns": 1_700_000_000_000_000_000,
               "interval_s": 1.0, "metrics": [metric.id for metric in METRICS], "gpus": [gpu],
-              "run": "gpu_doctor/zebra-node/process", "command": "python /home/alice/zebra.py"}  # fmt: skip
+              "run": "gpu_doctor/zebra-node/process", "command": "python /srv/alice/zebra.py"}  # fmt: skip
     records = {
         form.TAG_RECORDING: header,
         form.TAG_SPANS: [["checkpoint", 1, 2, 3, "epoch of zebra"]],
         form.TAG_NOTES: [{"key": "recording.metric_unsupported", "params": {"metric": "fan_percent", "gpus": "gpu0"},
                           "sentence": "alice"}],
-        form.TAG_FACTS + "environment": {"memory_growth": True, "paths": ["/home/alice"], "user": "alice"},
+        form.TAG_FACTS + "environment": {"memory_growth": True, "paths": ["/srv/alice"], "user": "alice"},
         form.TAG_FACTS + "driver": {"driver_version": "550.54.15", "processes": [{"pid": 48211, "name": "zebra"}]},
         "gpu_doctor/s3cr3t": {"alice": 1},
     }  # fmt: skip
