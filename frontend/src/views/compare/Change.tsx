@@ -140,8 +140,11 @@ function drawInterval(scene: Scene, answer: Comparison, left: number, top: numbe
   const { change } = answer;
   if (!change) return [];
   const room = width - left - 8;
-  const reach = Math.max(Math.abs(change.low), Math.abs(change.high), 1.6 * LEAST_CHANGE) * 1.12;
-  const toX = (share: number) => left + ((share + reach) / (2 * reach)) * room;
+  // No change and what counts as none always show, and as much beside the interval as it takes to see where it ends.
+  const [least, most] = [Math.min(change.low, -1.6 * LEAST_CHANGE), Math.max(change.high, 1.6 * LEAST_CHANGE)];
+  const margin = (most - least) * 0.06;
+  const [first, last] = [least - margin, most + margin];
+  const toX = (share: number) => left + ((share - first) / (last - first)) * room;
   const middle = top + CHANGE / 2;
   context.fillStyle = theme.band;
   context.fillRect(toX(-LEAST_CHANGE), top, toX(LEAST_CHANGE) - toX(-LEAST_CHANGE), CHANGE);
@@ -150,8 +153,8 @@ function drawInterval(scene: Scene, answer: Comparison, left: number, top: numbe
   context.lineWidth = 1;
   context.textAlign = "center";
   context.beginPath();
-  const step = niceStep(2 * reach, Math.max(4, room / 80));
-  for (let i = Math.ceil(-reach / step); i * step <= reach; i++) {
+  const step = niceStep(last - first, Math.max(4, room / 80));
+  for (let i = Math.ceil(first / step); i * step <= last; i++) {
     const x = Math.round(toX(i * step)) + 0.5;
     context.moveTo(x, top + CHANGE);
     context.lineTo(x, top + CHANGE + 4);
