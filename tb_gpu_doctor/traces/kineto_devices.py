@@ -19,7 +19,7 @@ from tb_gpu_doctor.traces.kineto_host import Calls
 
 _PLACE = attrgetter("device", "stream")
 _SHAPE = attrgetter(*table.SHAPE)
-_NO_FACTS = table.CallFacts(-1, -1, None)
+_NOTHING_SAID = table.Said(-1, None)
 
 
 @dataclass(frozen=True)
@@ -71,43 +71,59 @@ def device_columns(
     names = Numbered()
     named = names.of([event.name for event in events], len(events))
     facts, shape = _launches(args, odd)
-    # Every combination of a name, a launch's shape and what the call says, in the order of the events.
     said = np.append(calls.facts, -1)[call] + 1
-    kinds_count, said_count = len(table.KINDS), len(calls.said) + 1
-    works, work = first_met(named * kinds_count + kind, len(names) * kinds_count)
-    launches, launch = first_met(shape * said_count + said, len(facts) * said_count)
+    works, work = first_met(named * len(table.KINDS) + kind, len(names) * len(table.KINDS))
+    launches, launch = first_met(shape * (len(calls.said) + 1) + said, len(facts) * (len(calls.said) + 1))
+    # Every combination of a name, a launch's shape and what the call says, in the order of the events.
     combined, which = first_met(work * len(launches) + launch, len(works) * len(launches))
     texts = list(names)
-    meanings: dict[int, tuple[int, ...]] = {}
-    rows: list[tuple[int, ...]] = []
-    values: dict[str, dict[int, int]] = {}  # by stat and launch
-    for code in combined.tolist():
-        work_code, launch_code = int(works[code // len(launches)]), int(launches[code % len(launches)])
-        launched, call_said = facts[launch_code // said_count], launch_code % said_count
-        role = table.KINDS[work_code % kinds_count]
-        if work_code not in meanings:
-            meanings[work_code] = _named(strings, texts[work_code // kinds_count] or "", role)
-        is_copy = role == table.COPY
-        by_call = calls.said[call_said - 1] if call_said else _NO_FACTS
-        details = None if is_copy else launched.details or by_call.details
-        rows.append((*meanings[work_code], strings.id(details), by_call.size if is_copy else -1))
-        for stat, text in launched.texts.items():  # of one event only
-            values.setdefault(stat, {})[launch_code // said_count] = strings.id(text)
-    name, klass, copy_kind, memory, details_id, size = np.array(rows, np.int64).reshape(-1, 6).T[:, which]
+    named_kinds = [(texts[code // len(table.KINDS)] or "", code % len(table.KINDS)) for code in works.tolist()]
+    launched = [divmod(code, len(calls.said) + 1) for code in launches.tolist()]
+    pairs = [divmod(code, len(launches)) for code in combined.tolist()]
+    rows, values = _meanings(
+        [(named_kinds[one], launched[other]) for one, other in pairs], facts, [_NOTHING_SAID, *calls.said], strings
+    )
+    name, klass, copy_kind, memory, details, size = np.array(rows, np.int64).reshape(-1, 6).T[:, which]
     columns = {
         "device": where[placed, 0], "stream": where[placed, 1], "name": name, "klass": klass,
-        "correlation": correlation, "details": details_id, "op": np.append(calls.op, -1)[call],
+        "correlation": correlation, "details": details, "op": np.append(calls.op, -1)[call],
         "copy_kind": copy_kind, "copy_memory": memory, "graph": np.array([found.graph for found in args], np.int64),
+        "copy_async": _asynchronous(kind, np.append(calls.name, -1)[call], strings),
     }  # fmt: skip
     own = np.array([found.bytes for found in args], np.int64)
     columns["copy_bytes"] = np.where(own >= 0, own, size)
-    columns["copy_async"] = _asynchronous(kind, np.append(calls.name, -1)[call], strings)
-    for number, launched in enumerate(facts):
-        for stat, value in launched.numbers.items():
-            values.setdefault(stat, {})[number] = value
-    stats = {stat: _spread(by_shape, shape, kept, len(facts)) for stat, by_shape in values.items()}
+    stats = {stat: _spread(by_launch, shape, kept, len(facts)) for stat, by_launch in values.items()}
     idents = [place[0] for place in places]
     return DeviceColumns(kept, columns, stats, _sm_counts(idents, placed, facts, shape))
+
+
+def _meanings(
+    combinations: Sequence[tuple[tuple[str, int], tuple[int, int]]],
+    facts: Sequence[table.LaunchFacts],
+    said: Sequence[table.Said],
+    strings: Strings,
+) -> tuple[list[tuple[int, ...]], dict[str, dict[int, int]]]:
+    """What combinations of ((name, kind), (index of facts, index of what the call says)) mean.
+
+    Returns:
+        of each (string id, class, copy kind, host memory, string id of the details, size of a copy by its call);
+        and by stat its value by index of facts.
+    """
+    names: dict[tuple[str, int], tuple[int, ...]] = {}
+    rows: list[tuple[int, ...]] = []
+    values: dict[str, dict[int, int]] = {}
+    for named, (launch, call) in combinations:
+        role = table.KINDS[named[1]]
+        if named not in names:
+            names[named] = _named(strings, named[0], role)
+        is_copy = role == table.COPY
+        details = None if is_copy else facts[launch].details or said[call].details
+        rows.append((*names[named], strings.id(details), said[call].size if is_copy else -1))
+        for stat, text in facts[launch].texts.items():
+            values.setdefault(stat, {})[launch] = strings.id(text)
+        for stat, value in facts[launch].numbers.items():
+            values.setdefault(stat, {})[launch] = value
+    return rows, values
 
 
 def _launches(
@@ -139,10 +155,10 @@ def _asynchronous(kind: Int64, call_name: Int64, strings: Strings) -> Int64:
     return found
 
 
-def _spread(by_shape: dict[int, int], shape: Int64, kept: Int64, count: int) -> tuple[Int64, Int64]:
-    """Values by shape as (indices of events, values)."""
+def _spread(by_launch: dict[int, int], shape: Int64, kept: Int64, count: int) -> tuple[Int64, Int64]:
+    """Values by launch as (indices of events, values)."""
     values = np.full(count, -1, np.int64)
-    values[list(by_shape)] = list(by_shape.values())
+    values[list(by_launch)] = list(by_launch.values())
     found = np.flatnonzero(values[shape] >= 0)
     return kept[found], values[shape[found]]
 

@@ -135,10 +135,9 @@ class LaunchFacts(NamedTuple):
     sm_count: int = -1
 
 
-class CallFacts(NamedTuple):
-    """What one call of the driver says; -1 and None where it does not."""
+class Said(NamedTuple):
+    """What a call of the driver says of the work besides its correlation; -1 and None where it does not."""
 
-    correlation: int
     size: int
     details: str | None
 
@@ -213,17 +212,18 @@ def odd_device_args(event: Event) -> tuple[UsualDeviceArgs, LaunchFacts]:
     )
 
 
-def call_facts(events: Sequence[Event]) -> tuple[list[int], dict[int, CallFacts]]:
+def call_facts(events: Sequence[Event]) -> tuple[list[int], dict[int, Said]]:
     """The correlations of driver and runtime calls, -1 for none, and by index what the odd ones say besides."""
     usual = parse_all_args(_USUAL_CALLS_DECODER, _USUAL_CALL_DECODER, [event.args for event in events])
-    odd = {at: _odd_call_facts(events[at]) for at, args in enumerate(usual) if args is None}
-    return [odd[at].correlation if args is None else args.correlation for at, args in enumerate(usual)], odd
+    odd = {at: odd_call_facts(events[at]) for at, args in enumerate(usual) if args is None}
+    correlations = [odd[at][0] if args is None else args.correlation for at, args in enumerate(usual)]
+    return correlations, {at: said for at, (_, said) in odd.items()}
 
 
-def _odd_call_facts(event: Event) -> CallFacts:
-    """What one call says, whatever the types are; of calls that say more too."""
+def odd_call_facts(event: Event) -> tuple[int, Said]:
+    """As `call_facts` of one event, whatever the types are; of calls that say more too."""
     args = parse_args(_CALL_DECODER, event.args) or _NO_CALL_ARGS
-    return CallFacts(whole(args.correlation), whole(args.size), _details(None, args.shared, args.grid, args.block))
+    return whole(args.correlation), Said(whole(args.size), _details(None, args.shared, args.grid, args.block))
 
 
 @lru_cache(maxsize=16384)

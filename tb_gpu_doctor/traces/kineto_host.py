@@ -26,15 +26,15 @@ class Calls:
     Attributes:
         correlation: rising.
         name, op: string ids.
-        facts: index into ``said``, -1 for calls that say nothing besides.
-        said: what the others say.
+        facts: index into ``said``, -1 for calls that say no more than their correlation.
+        said: what others say.
     """
 
     correlation: Int64
     name: Int64
     op: Int64
     facts: Int64
-    said: list[table.CallFacts]
+    said: list[table.Said]
 
     def at(self, correlation: Int64) -> Int64:
         """The call of each correlation; -1 for none."""
@@ -75,7 +75,8 @@ def host_columns(
     means = [_named(strings, texts[code // many] or "", code % many) for code in combined.tolist()]
     name, step, kind = np.array(means, np.int64).reshape(-1, 3).T[:, which]
     facts = np.full(count, -1, np.int64)
-    facts[at_call[list(odd)]] = np.arange(len(odd))
+    said = Numbered()  # the same launches in every step
+    facts[at_call[list(odd)]] = said.of(odd.values(), len(odd))
     # Sorted here: most columns of `HostEvents` are not recorded and need no order.
     if (order := row_order(thread, start, duration)) is not None:
         thread, start, duration, name, correlation, step, kind, facts = (
@@ -87,7 +88,7 @@ def host_columns(
     )  # fmt: skip
     operators = np.flatnonzero(kind == table.KINDS.index(table.OPERATOR))
     _find_operators(host, operators, np.flatnonzero(kind == table.KINDS.index(table.CALL)))
-    return host, operators, _calls(host, facts, list(odd.values()))
+    return host, operators, _calls(host, facts, list(said))
 
 
 def _named(strings: Strings, text: str, kind: int) -> tuple[int, int, int]:
@@ -134,7 +135,7 @@ def _find_operators(host: HostEvents, operators: Int64, calls: Int64) -> None:
     host.op[calls[found[same]]] = host.name[operator[same]]
 
 
-def _calls(host: HostEvents, facts: Int64, said: list[table.CallFacts]) -> Calls:
+def _calls(host: HostEvents, facts: Int64, said: list[table.Said]) -> Calls:
     rows = np.flatnonzero(host.correlation > 0)
     rows = rows[np.argsort(host.correlation[rows], kind="stable")]
     correlation = host.correlation[rows]

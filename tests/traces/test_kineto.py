@@ -22,7 +22,7 @@ from tb_gpu_doctor.traces import kineto_events
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace
 from tb_gpu_doctor.traces.json_document import Event, parse_document
 from tb_gpu_doctor.traces.kineto import kineto_trace
-from tb_gpu_doctor.traces.kineto_events import CallFacts
+from tb_gpu_doctor.traces.kineto_events import Said
 from tb_gpu_doctor.traces.trace_json import read_trace_json
 from tests.conftest import SHARED_TRACES
 from tests.traces.json_writing import Json, call, document, event, kernel, write
@@ -500,8 +500,8 @@ def test_arguments_of_usual_types_are_read_as_all_others_are(args: Any, pid: Any
     assert [getattr(read[1], name) for name in _PLAIN] == [getattr(plain, name) for name in _PLAIN]
     assert [args.correlation for args in (read[0], read[2])] == [3, 3] and not odd.keys() & {0, 2}
     correlations, said = kineto_events.call_facts([other, found, other])
-    wanted = kineto_events._odd_call_facts(found)
-    assert said.get(1, CallFacts(correlations[1], -1, None)) == wanted and correlations == [3, wanted.correlation, 3]
+    correlation, wanted = kineto_events.odd_call_facts(found)
+    assert said.get(1, Said(-1, None)) == wanted and correlations == [3, correlation, 3]
 
 
 @pytest.mark.parametrize(
