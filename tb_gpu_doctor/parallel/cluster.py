@@ -33,6 +33,8 @@ CONNECT_TIMEOUT_S = 5.0
 PATIENCE_S = 60.0
 # How often the scheduler is asked whether there are workers.
 _ASK_S = 1.0
+# A scheduler that hands out hundreds of files may take a while to answer.
+_ANSWER_S = 30.0
 
 
 class DaskCluster(Executor):
@@ -118,7 +120,7 @@ class DaskCluster(Executor):
         if self._client.status != "running":
             raise TraceError("cluster_lost", address=self.address)
         try:
-            workers = self._client.sync(self._client.scheduler.ncores, callback_timeout=CONNECT_TIMEOUT_S)
+            workers = self._client.sync(self._client.scheduler.ncores, callback_timeout=_ANSWER_S)
         except Exception:
             raise TraceError("cluster_lost", address=self.address) from None
         if workers:
