@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import islice
 from types import TracebackType
 from typing import Any
 
@@ -69,7 +70,7 @@ class RemoteEntry:
 class _Listing:
     """Looks like what `os.scandir` returns."""
 
-    def __init__(self, entries: tuple[RemoteEntry, ...]) -> None:
+    def __init__(self, entries: Iterable[RemoteEntry]) -> None:
         self._entries = entries
 
     def __enter__(self) -> Iterator[RemoteEntry]:
@@ -84,8 +85,13 @@ class _Known:
     """A folder as it was listed, or why it could not be."""
 
     at: float
-    entries: tuple[RemoteEntry, ...] = ()
+    entries: Mapping[str, RemoteEntry] = field(default_factory=dict)
     error: OSError | None = None
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it was listed within `LISTING_AGE_S`."""
+        return time.monotonic() - self.at <= LISTING_AGE_S
 
 
 class RemoteFiles:
@@ -103,6 +109,7 @@ class RemoteFiles:
         self._queries: dict[str, str] = {}
         self._backend: Any = None
         self._lock = threading.RLock()
+        self._opening = threading.Lock()
         self._folders: dict[str, _Known] = {}
         self._refreshed: dict[str, float] = {}
         self._cut: set[str] = set()
@@ -131,10 +138,14 @@ class RemoteFiles:
         Raises:
             RemoteError: it is not installed, or does not open.
         """
-        with self._lock:
-            if self._backend is None:
-                self._backend = open_backend(self.address(self._place))
-            return self._backend
+        with self._opening:  # takes seconds where a server does not answer; what is known is told meanwhile
+            backend, user = self._backend, self._user
+            if backend is None:
+                backend = open_backend(self.address(self._place))
+                with self._lock:
+                    if user == self._user:
+                        self._backend = backend
+            return backend
 
     def inner(self, path: str) -> str:
         """The path as the backend names it."""
@@ -180,11 +191,11 @@ class RemoteFiles:
                 if isinstance(outcome, BaseException):
                     found[folder] = _Known(time.monotonic(), error=self.translated(outcome))
                     continue
-                kept = outcome[: max(0, MAX_ENTRIES - entries)]
+                kept = _first(outcome, MAX_ENTRIES - entries)
                 cut = cut or len(kept) < len(outcome)
                 entries += len(kept)
                 found[folder] = _Known(time.monotonic(), kept)
-                below += [entry.path for entry in kept if entry.folder and _leads_on(folder, entry.name)]
+                below += [entry.path for entry in kept.values() if entry.folder and _leads_on(folder, entry.name)]
             # Where profiles and recordings lie comes first, should the bounds be reached.
             frontier = sorted(
                 below, key=lambda path: not any(part in path.split("/") for part in (*_PROFILE, "gpu_doctor"))
@@ -224,16 +235,16 @@ class RemoteFiles:
         path = self.abspath(path)
         with self._lock:
             known = self._folders.get(path)
-        if known is None or time.monotonic() - known.at > LISTING_AGE_S:
+        if known is None or not known.is_fresh:
             try:
-                known = _Known(time.monotonic(), self._list(path)[:MAX_ENTRIES])
+                known = _Known(time.monotonic(), _first(self._list(path), MAX_ENTRIES))
             except Exception as error:
                 known = _Known(time.monotonic(), error=self.translated(error))
             with self._lock:
                 self._folders[path] = known
         if known.error is not None:
             raise known.error
-        return _Listing(known.entries)
+        return _Listing(known.entries.values())
 
     def listdir(self, path: str) -> list[str]:
         """The names in a folder."""
@@ -251,13 +262,13 @@ class RemoteFiles:
         with self._lock:
             known = self._folders.get(folder)
             own = self._folders.get(path)
-        if own is not None and isinstance(own.error, RemoteError) and time.monotonic() - own.at <= LISTING_AGE_S:
+        if own is not None and isinstance(own.error, RemoteError) and own.is_fresh:
             raise own.error
-        if known is not None and known.error is None and time.monotonic() - known.at <= LISTING_AGE_S:
-            for entry in known.entries:
-                if entry.name == name and (entry.folder or entry.st_size >= 0):
-                    return entry
-            if not self._cut and self._scheme not in _HTTP and name not in {entry.name for entry in known.entries}:
+        if known is not None and known.error is None and known.is_fresh:
+            entry = known.entries.get(name)
+            if entry is not None and (entry.folder or entry.st_size >= 0):
+                return entry
+            if entry is None and not self._cut and self._scheme not in _HTTP:
                 raise FileNotFoundError(path)
         try:
             return self._ask(path)
@@ -278,7 +289,7 @@ class RemoteFiles:
         path = self.abspath(path)
         with self._lock:
             known = self._folders.get(path)
-        if known is not None and time.monotonic() - known.at <= LISTING_AGE_S and (known.entries or known.error):
+        if known is not None and known.is_fresh and (known.entries or known.error):
             return known.error is None
         try:
             return self.stat(path).folder
@@ -311,7 +322,7 @@ class RemoteFiles:
         tag = getattr(state, "tag", "")
         return f"{state.st_size} {state.st_mtime_ns} {tag}" if state.st_mtime_ns or tag else ""
 
-    def _list(self, folder: str) -> tuple[RemoteEntry, ...]:
+    def _list(self, folder: str) -> dict[str, RemoteEntry]:
         """One folder, asked for now. Names that would lead elsewhere are left out."""
         inner = self.inner(folder)
         if self._scheme in _HTTP and "?" not in inner:
@@ -326,7 +337,7 @@ class RemoteFiles:
             name = self._name(info, own)
             if name is not None:
                 entries[name] = self._entry(self.join(folder, name), info)
-        return tuple(entries[name] for name in sorted(entries))
+        return {name: entries[name] for name in sorted(entries)}
 
     def _name(self, info: Any, own: str) -> str | None:
         """The last part of a listed name; None for what is no plain file or folder within the listed one."""
@@ -367,7 +378,7 @@ class RemoteFiles:
         unknown = [
             (folder, entry)
             for folder, known in found.items()
-            for entry in known.entries
+            for entry in known.entries.values()
             if entry.st_size < 0 and entry.name.endswith(_READ)
         ]
         if not unknown:
@@ -378,7 +389,12 @@ class RemoteFiles:
         }
         for folder in {folder for folder, _ in unknown}:
             known = found[folder]
-            found[folder] = _Known(known.at, tuple(told.get(entry.path, entry) for entry in known.entries))
+            entries = {name: told.get(entry.path, entry) for name, entry in known.entries.items()}
+            found[folder] = _Known(known.at, entries)
+
+
+def _first(entries: dict[str, RemoteEntry], most: int) -> dict[str, RemoteEntry]:
+    return entries if len(entries) <= most else dict(islice(entries.items(), max(0, most)))
 
 
 def _within(path: str, root: str) -> bool:

@@ -186,7 +186,7 @@ def session_key(session: Session) -> str:
     """A name for the session's present content: its files with their sizes and times."""
     digest = hashlib.sha256(session.path.encode("utf-8", "surrogateescape"))
     for file in session.files:
-        if file.address:
+        if is_remote(file.path):
             digest.update(f"\0{file.path}\0{file.size_bytes} {file.version}".encode("utf-8", "surrogateescape"))
             continue
         try:

@@ -50,7 +50,7 @@ class ProfileFile:
     Attributes:
         path: as it may be shown.
         problem: why it cannot be read, if so.
-        address: of a remote file, with the credentials that were in the address: to open it, never to show it.
+        address: of a remote file whose address holds credentials: to open it, never to show it; else "".
         version: of a remote file, names its present content; "" where the store does not tell.
     """
 
@@ -339,7 +339,8 @@ def _profile_file(files: Files, path: str, host: str, form: str, problem: Note |
         stat = files.stat(path)
         size, modified = stat.st_size, stat.st_mtime
         if files is not LOCAL:
-            size, address, version = max(0, size), files.address(path), files.version(stat)
+            size, version = max(0, size), files.version(stat)
+            address = files.address(path) if files.address(path) != path else ""
     except OSError as error:
         reason = _reason(error)
         problem = problem or Note("unreadable_file", {"file": os.path.basename(path), "reason": reason})

@@ -121,14 +121,20 @@ def test_without_the_backend_the_extra_is_named(tmp_path: Path) -> None:
         assert done.stderr.count("\n") == 1
 
 
-def test_several_jobs_name_no_password(s3: S3, demo_logs: Path, capsys: Output) -> None:
+def test_several_jobs_name_no_password(
+    demo_logs: Path, capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The command to copy names the address without what was secret in it."""
     from tests.remote_stores import web_server
 
+    monkeypatch.setenv("GPU_DOCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("tb_gpu_doctor.cache.session_state._SETTLED_S", 0.0)
     with web_server(demo_logs) as place:
         assert main(["diagnose", f"http://me:{SECRET}@{place}/", "--no-color", "--lang", "en"]) == 0
     out, err = capsys.readouterr()
     assert SECRET not in out + err and "GPU Doctor" in out
+    kept = [path.read_bytes() for path in tmp_path.iterdir()]
+    assert kept and not any(SECRET.encode() in content for content in kept)
 
 
 def test_a_second_look_comes_from_the_cache(
