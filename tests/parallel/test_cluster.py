@@ -123,7 +123,7 @@ def test_a_file_that_workers_cannot_see_is_told_and_left_out(local, job: Session
 def test_no_scheduler_is_one_line_soon(job: Session, capsys: pytest.CaptureFixture[str], address: str, lang: str):
     began = time.monotonic()
     assert main(["diagnose", job.path, "--dask", address, "--lang", lang]) == 2
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     out, err = capsys.readouterr()
     assert out == "" and len(err.strip().splitlines()) == 1 and "Dask" in err and address in err
 
