@@ -1,3 +1,4 @@
+import type { ComponentChildren } from "preact";
 import { useRef, useState } from "preact/hooks";
 import { lang } from "../i18n";
 import { useSize } from "../ui/useSize";
@@ -19,6 +20,8 @@ interface SeriesPlotProps extends SeriesOptions {
   title: string;
   /** What the lines say: screen readers hear it instead of the picture. */
   summary: string;
+  /** Beside the heading. */
+  tools?: ComponentChildren;
   /** Of the plot without its legend. */
   height: number;
   /** Draw anew when one of these changes (beside the size and the theme). */
@@ -40,7 +43,7 @@ function measure(text: string): number {
 }
 
 /** Lines over time with a heading, a legend, a summary and a PNG; dragging chooses a stretch. */
-export function SeriesPlot({ name, title, summary, height, depends, onZoom, ...options }: SeriesPlotProps) {
+export function SeriesPlot({ name, title, summary, tools, height, depends, onZoom, ...options }: SeriesPlotProps) {
   const box = useRef<HTMLDivElement>(null);
   const { width } = useSize(box);
   const [drag, setDrag] = useState<{ from: number; to: number; area: DOMRect } | null>(null);
@@ -77,6 +80,7 @@ export function SeriesPlot({ name, title, summary, height, depends, onZoom, ...o
         name={name}
         title={title}
         summary={summary}
+        tools={tools}
         height={seriesHeight(height, rows)}
         depends={[...depends, rows, lang.value]}
         draw={(scene) => drawSeries(scene, options)}

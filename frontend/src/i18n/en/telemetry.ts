@@ -29,6 +29,7 @@ export const telemetry = {
   reason_hardware_thermal: "thermal slowdown of the hardware",
   reason_power_brake: "power brake of the server",
   metrics_choose: "Choose metrics ({n} of {total} shown)",
+  definition: "Definition",
   axis: "Axis",
   axis_time: "Time",
   axis_step: "Training steps",

@@ -32,6 +32,7 @@ export const telemetry: Texts<typeof en> = {
   reason_hardware_thermal: "freno térmico del hardware",
   reason_power_brake: "freno de potencia del servidor",
   metrics_choose: "Elegir métricas (se muestran {n} de {total})",
+  definition: "Definición",
   axis: "Eje",
   axis_time: "Tiempo",
   axis_step: "Pasos de entrenamiento",

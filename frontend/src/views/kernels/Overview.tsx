@@ -10,6 +10,7 @@ import { useResource } from "../../state/resource";
 import { gpuName, manyHosts } from "../../ui/gpu";
 import { ScaleBar } from "../../ui/ScaleBar";
 import { Legend } from "../../ui/Swatch";
+import { Term } from "../../ui/Term";
 import { efficiencySentence, occupancySentence, tensorShare } from "./words";
 
 const FEW = 8;
@@ -20,6 +21,7 @@ interface SharesProps {
   name: string;
   title: string;
   summary: string;
+  hint: string;
   devices: readonly KernelDevice[];
   hosts: boolean;
   categories: readonly string[];
@@ -28,7 +30,7 @@ interface SharesProps {
 }
 
 /** How a time of each GPU divides. */
-function Shares({ name, title, summary, devices, hosts, categories, parts }: SharesProps) {
+function Shares({ name, title, summary, hint, devices, hosts, categories, parts }: SharesProps) {
   const [all, setAll] = useState(false);
   const shown = all ? devices : devices.slice(0, FEW);
   const present = categories.filter((category) => devices.some((device) => (parts(device)?.[category] ?? 0) > 0));
@@ -56,6 +58,7 @@ function Shares({ name, title, summary, devices, hosts, categories, parts }: Sha
         name={name}
         title={title}
         summary={summary}
+        tools={<Term text={hint}>{t("definition")}</Term>}
         height={sharesHeight(rows.length)}
         depends={[devices, all, hosts, lang.value]}
         draw={(scene) => drawShares(scene, rows, hosts ? LABEL_WITH_HOST : LABEL)}
@@ -123,6 +126,7 @@ function Filling({
         name="kernels-filling"
         title={t("filling_title")}
         summary={t("filling_summary", { n: formatInt(answer.steps.length), low, high })}
+        tools={<Term id="efficiency">{t("definition")}</Term>}
         height={heatHeight(names.length)}
         depends={[answer, hosts, lang.value]}
         draw={(scene) =>
@@ -165,6 +169,7 @@ export function Overview({ answer }: { answer: KernelsAnswer }) {
         name="kernel-families"
         title={t("kernels_families")}
         summary={families}
+        hint={t("kernel_family_hint")}
         devices={busy}
         hosts={hosts}
         categories={FAMILIES.map(familyCategory)}
@@ -176,6 +181,7 @@ export function Overview({ answer }: { answer: KernelsAnswer }) {
           name="tensor-cores"
           title={t("tensor_title")}
           summary={tensor}
+          hint={t("kernel_tensor_hint")}
           devices={math}
           hosts={hosts}
           categories={TENSOR_CLASSES.map(tensorCategory)}

@@ -1,4 +1,5 @@
 import { csvUrl, type KernelRow, type KernelsAnswer } from "../../api/kernels";
+import { isSnapshot } from "../../api/snapshot";
 import type { ProfileId } from "../../api/types";
 import { familyCategory } from "../../charts/families";
 import { formatBytes, formatInt, formatMeasured, formatNumber, formatPercent, shorten, UNKNOWN } from "../../format";
@@ -184,10 +185,13 @@ export function KernelTable({ answer, rows, profile, chosen, choose }: TableProp
           : undefined
       }
       tools={
-        <a class="action" href={csvUrl(profile, answer.by, lang.value)} download="kernels.csv">
-          <Icon name="save" />
-          {t("kernels_csv")}
-        </a>
+        // A report of one file has no server that would have it.
+        isSnapshot() ? null : (
+          <a class="action" href={csvUrl(profile, answer.by, lang.value)} download="kernels.csv">
+            <Icon name="save" />
+            {t("kernels_csv")}
+          </a>
+        )
       }
       onChoose={choose}
       chosen={(row) => row === chosen}

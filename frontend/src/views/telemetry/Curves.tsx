@@ -11,6 +11,7 @@ import { Remote } from "../../state/remote";
 import { useLoad } from "../../state/useLoad";
 import { type Column, DataTable } from "../../ui/DataTable";
 import { LoadedView } from "../../ui/LoadedView";
+import { Term } from "../../ui/Term";
 import {
   type AxisKind,
   type GpuLine,
@@ -341,6 +342,11 @@ function Part({ answer, data, metrics, axis }: PartProps) {
             name={`telemetry-${metric.id}`}
             title={metricName(metric.id)}
             summary={summaryOf(metric)}
+            tools={
+              hasMessage(`metric_${metric.id}_hint`) ? (
+                <Term text={tId("metric", `${metric.id}_hint`)}>{t("definition")}</Term>
+              ) : null
+            }
             depends={[lines, bands, marks, zoom?.start, zoom?.end, lang.value]}
             height={200}
             time={axis === "time" ? "unix" : ""}
