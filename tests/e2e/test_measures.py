@@ -56,6 +56,8 @@ def test_the_kernels_tell_what_limits_each(server: TensorBoard, visit: Start):
     frame.wait_for_function("() => parent.location.hash.includes('kernel_id=')")
     row = next(row for row in table["rows"] if row["limiter"] and row["family"] != "communication")
     frame.locator("#kernels tbody button.choose", has_text=row["name"][:20]).first.click()
+    frame.wait_for_timeout(500)  # the address follows a moment later
+    frame.wait_for_function("() => !document.querySelector('.view .stale')")
     number = frame.evaluate("decodeURIComponent(parent.location.hash).match(/kernel_id=(\\d+)/)?.[1]")
     frame.wait_for_function("() => document.querySelectorAll('.staircases canvas').length === 3")
     staircase = answer(there, "low_occupancy", "kernels/staircase", kernel=number or str(row["id"]))
