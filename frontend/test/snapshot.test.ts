@@ -126,6 +126,13 @@ const gap = (laneId: number, start: number, end: number, causes: Record<string, 
 const full = pack({
   "timeline/meta": META,
   "timeline/events": events(INTERVALS, BASE),
+  interval_steps: {
+    step: [7, null, null, 8, 7, null],
+    lanes: [
+      { number: [7, 8], start_ps: [BASE, BASE + 120 * NS], end_ps: [BASE + 120 * NS, BASE + 200 * NS] },
+      { number: [], start_ps: [], end_ps: [] },
+    ],
+  },
   waits: { lane: [1], start_ps: [BASE + 20 * NS], end_ps: [BASE + 60 * NS] },
   "timeline/bins": bins(
     2,
@@ -214,7 +221,7 @@ describe("a snapshot", () => {
     expect(at(0, 140)).toMatchObject({ kind: "gap", category: "launch", gap: { before: "gemm" } });
     expect(at(0, 140)).toMatchObject({ start_ps: BASE + 100 * NS, end_ps: BASE + 150 * NS });
     expect(at(1, 5).kind).toBe("none");
-    expect(at(0, 170).step).toBeNull();
+    expect([at(0, 170).step, at(0, 140).step, at(1, 150).step]).toEqual([8, 8, null]);
   });
 
   it("filters the gaps that it keeps", () => {

@@ -23,6 +23,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from tb_gpu_doctor.plugin.lanes import FIRST_CAUSE
 from tb_gpu_doctor.plugin.responses import to_json
 from tb_gpu_doctor.texts import languages
 
@@ -206,7 +209,38 @@ def _events(view: SessionView) -> Answers | None:
     waits = view.ranges.waits()
     if count > MAX_INTERVALS or len(waits["start_ps"]) > MAX_WAITS:
         return None
-    return {"timeline/events": view.timeline.events(start, end, MAX_INTERVALS), "waits": to_json(waits)}
+    return {
+        "timeline/events": view.timeline.events(start, end, MAX_INTERVALS),
+        "waits": to_json(waits),
+        "interval_steps": to_json(_interval_steps(view)),
+    }
+
+
+def _interval_steps(view: SessionView) -> dict[str, Any]:
+    """The step of each interval that is work, in the order of ``timeline/events``, and the steps of each lane.
+
+    Steps are numbers, null for none; gaps lie in the step of their time, whose ends are timeline times.
+    """
+    numbers: list[int | None] = []
+    lanes = []
+    for lane, source in zip(view.timeline.lanes, view.timeline.sources, strict=True):
+        steps, offset, device = view.timeline.parts[source.trace].steps, source.shift.offset, source.device.index
+        # one more for "none", which is -1
+        table = [*(int(number) for number in steps.number), None]
+        rows = np.full(len(lane.start), -1, np.int64)
+        busy = lane.category < FIRST_CAUSE
+        rows[busy] = steps.event_step[lane.row[busy]]
+        rows[(rows < 0) | (rows >= len(steps.number))] = -1
+        numbers += [table[row] for row in rows.tolist()]
+        known = np.flatnonzero(steps.end[:, device] >= 0) if device < steps.start.shape[1] else rows[:0]
+        lanes.append(
+            {
+                "number": steps.number[known].tolist(),
+                "start_ps": (steps.start[known, device] + offset).tolist() if len(known) else [],
+                "end_ps": (steps.end[known, device] + offset).tolist() if len(known) else [],
+            }
+        )
+    return {"step": numbers, "lanes": lanes}
 
 
 def _trees(view: SessionView) -> Answers | None:

@@ -78,6 +78,24 @@ def test_waits_are_those_of_the_lanes(made: Made):
     assert waits["lane"], "the demo has a slow GPU that the others wait for"
 
 
+def test_steps_of_intervals_are_those_of_the_moment(made: Made):
+    session, view = made
+    steps = json.loads(take_snapshot(session, view, page_html).answers["interval_steps"])
+    at = 0
+    for index, lane in enumerate(view.timeline.lanes):
+        own = steps["lanes"][index]
+        for row in range(0, len(lane.start), 7):
+            time = int(lane.start[row])
+            moment = view.timeline.at(index, time)
+            number = steps["step"][at + row]
+            if moment["kind"] == "gap":
+                ends = zip(own["start_ps"], own["end_ps"], own["number"], strict=True)
+                number = next((step for start, end, step in ends if start <= time < end), None)
+            assert number == moment["step"]
+        at += len(lane.start)
+    assert at == len(steps["step"])
+
+
 def test_what_does_not_fit_is_left_out_and_said(made: Made, monkeypatch: pytest.MonkeyPatch):
     session, view = made
     monkeypatch.setattr(snapshot, "MAX_INTERVALS", 10)

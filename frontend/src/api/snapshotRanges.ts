@@ -309,11 +309,25 @@ function nextGap(all: Whole, params: Values): { gap: FoundGap | null } {
   const fits = ({ lane, start_ps, end_ps }: IdleGap) =>
     end_ps - start_ps >= shortest && (params.lane === undefined || number(params.lane, -1) === lane);
   const gaps = gapsIn(all).filter(fits);
+  // Of gaps that begin together it is that of the first lane, in both directions.
+  const last = gaps.findLast(({ start_ps }) => start_ps < time)?.start_ps;
   const found =
     number(params.back, 0) === 1
-      ? gaps.findLast(({ start_ps }) => start_ps < time)
+      ? gaps.find(({ start_ps }) => start_ps === last)
       : gaps.find(({ start_ps }) => start_ps > time);
   return { gap: found ?? null };
+}
+
+interface IntervalSteps {
+  /** Of each interval that is work. */
+  step: (number | null)[];
+  lanes: { number: number[]; start_ps: number[]; end_ps: number[] }[];
+}
+
+function stepAt(steps: IntervalSteps | null, lane: number, time: number): number | null {
+  const own = steps?.lanes[lane];
+  const at = own ? own.start_ps.findIndex((start, i) => start <= time && time < own.end_ps[i]) : -1;
+  return own && at >= 0 ? own.number[at] : null;
 }
 
 /** What a lane does at an instant. Ops and what stands around a gap are known of the longest gaps only. */
@@ -332,7 +346,7 @@ function moment(kept: Kept, all: Whole, params: Values): MomentDetails {
   };
   const { events, meta } = all;
   if (!events) return nothing;
-  const step = meta.steps.find(({ start_ps, end_ps }) => start_ps <= time && time < end_ps)?.number ?? null;
+  const steps = kept.json<IntervalSteps>("interval_steps");
   const at = (time - events.basePs) / events.unitPs;
   let row = -1;
   for (let i = 0; i < events.count && row < 0; i++) {
@@ -348,7 +362,7 @@ function moment(kept: Kept, all: Whole, params: Values): MomentDetails {
       start_ps: events.basePs + events.start[row] * events.unitPs,
       end_ps: events.basePs + events.end[row] * events.unitPs,
       name: events.name[row] === NO_NAME ? null : (events.names[events.name[row]] ?? null),
-      step,
+      step: steps?.step[row] ?? null,
     };
   }
   const listed = kept
@@ -376,7 +390,7 @@ function moment(kept: Kept, all: Whole, params: Values): MomentDetails {
     category,
     start_ps: listed?.start_ps ?? around?.start_ps ?? null,
     end_ps: listed?.end_ps ?? around?.end_ps ?? null,
-    step,
+    step: stepAt(steps, lane, time),
     gap,
   };
 }
