@@ -85,14 +85,25 @@ def _missing(scheme: str, error: ImportError) -> RemoteError:
 def _options(scheme: str, configured: Mapping[str, Any]) -> dict[str, Any]:
     """What a backend is told beside the address; what the user has set up for fsspec wins."""
     known = configured.get(scheme) or {}
-    if scheme in ("s3", "s3a") and "endpoint_url" not in known and os.environ.get("S3_ENDPOINT"):
-        return {"endpoint_url": os.environ["S3_ENDPOINT"]}  # as TensorBoard does
+    if scheme in ("s3", "s3a") and "endpoint_url" not in known:
+        endpoint = _s3_endpoint()
+        return {"endpoint_url": endpoint} if endpoint else {}
     if scheme in _HTTP and "client_kwargs" not in known:
         import aiohttp
 
         # Large files take long; a server that says nothing does not.
         return {"client_kwargs": {"timeout": aiohttp.ClientTimeout(total=None, sock_connect=15, sock_read=60)}}
     return {}
+
+
+def _s3_endpoint() -> str:
+    """The server that TensorBoard and TensorFlow take for S3, where AWS' own variables name none."""
+    if any(os.environ.get(name) for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")):
+        return ""
+    endpoint = os.environ.get("S3_ENDPOINT", "")
+    if endpoint and "://" not in endpoint:  # as TensorFlow has it
+        endpoint = f"{'http' if os.environ.get('S3_USE_HTTPS') == '0' else 'https'}://{endpoint}"
+    return endpoint
 
 
 def call(backend: Any, name: str, *arguments: Any, timeout_s: float = CALL_TIMEOUT_S, **named: Any) -> Any:
