@@ -28,7 +28,7 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     """Show it until Ctrl+C, which is the usual end."""
     from tb_gpu_doctor.cli.pack import pack_sentence
     from tb_gpu_doctor.packing.errors import PackError
-    from tb_gpu_doctor.packing.view import manifest, opened, serve
+    from tb_gpu_doctor.packing.view import ended_by_sigterm, manifest, opened, serve
 
     port = _port(arguments.port, lang)
 
@@ -41,7 +41,7 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
             webbrowser.open(address)
 
     try:
-        with opened(arguments.path) as folder:
+        with ended_by_sigterm(), opened(arguments.path) as folder:
             told = manifest(folder)
             for key in ("redacted", "slim"):
                 if told.get(key) is True:

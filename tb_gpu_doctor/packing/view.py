@@ -78,7 +78,7 @@ def _must_hold_something(folder: str, path: str) -> None:
 
 
 def serve(folder: str, host: str, port: int | None, ready: Callable[[str], None]) -> None:
-    """Run TensorBoard on a folder until it ends, or until Ctrl+C or SIGTERM, which end both.
+    """Run TensorBoard on a folder until it ends, or until Ctrl+C, which ends both.
 
     Args:
         folder: the logdir.
@@ -93,23 +93,22 @@ def serve(folder: str, host: str, port: int | None, ready: Callable[[str], None]
     command = [sys.executable, "-m", "tensorboard.main", "--logdir", folder, "--host", host]
     if port is not None:
         command += ["--port", str(port)]
-    with _ended_by_sigterm():
-        try:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                encoding="utf-8",
-                errors="replace",
-            )
-        except OSError as error:
-            raise PackError("no_tensorboard", reason=error.strerror or str(error)) from None
-        try:
-            said = _listen(process, ready)
-        finally:
-            _end(process)
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+        )
+    except OSError as error:
+        raise PackError("no_tensorboard", reason=error.strerror or str(error)) from None
+    try:
+        said = _listen(process, ready)
+    finally:
+        _end(process)
     if any(word in line for line in said for word in _TAKEN):
         raise PackError("port_taken", host=host, port=str(port or 6006))
     last = next((line for line in reversed(said) if line.strip()), "")
@@ -146,7 +145,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
+def ended_by_sigterm() -> Iterator[None]:
     """Take SIGTERM for Ctrl+C, so that nothing stays behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
