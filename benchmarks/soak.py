@@ -164,10 +164,13 @@ class Browser(threading.Thread):
                 packed = answer.headers.get("Content-Encoding") == "gzip"
         except urllib.error.HTTPError as error:
             status, body = error.code, error.read()
+            packed = error.headers.get("Content-Encoding") == "gzip"
         except OSError as error:
             status, body = 0, str(error).encode()
-        self._seen.note(route, status, time.monotonic() - began, body)
-        return status, gzip.decompress(body) if packed else body
+        seconds = time.monotonic() - began
+        body = gzip.decompress(body) if packed else body
+        self._seen.note(route, status, seconds, body)
+        return status, body
 
     def done(self, route: str, **params: object) -> tuple[int, bytes]:
         """Ask again while the answer is 202."""
@@ -217,6 +220,8 @@ def _timeline(browser: Browser, name: dict[str, str]) -> None:
         return
     meta, chance = json.loads(body), browser._chance
     low, high = meta["start_ps"], meta["end_ps"]
+    if high <= low:  # nothing but telemetry: the tab shows no timeline
+        return
     lanes = len(meta["lanes"])
     for _ in range(3):  # zooming in
         span = {"start_ps": low, "end_ps": high}

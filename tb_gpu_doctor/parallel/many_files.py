@@ -202,6 +202,8 @@ def _alone(file: ProfileFile, progress: _Progress, index: int, count: int) -> Ou
 
 
 def _located(error: TraceError, file: ProfileFile) -> TraceError:
+    # Kept with the diagnosis; the frames that it came through hold what was read of the file.
+    error.__traceback__ = error.__cause__ = error.__context__ = None
     return error if error.path else error.with_path(file.path)
 
 

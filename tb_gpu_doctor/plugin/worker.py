@@ -156,6 +156,8 @@ class Worker(Generic[R]):
                 job.error = TraceError("internal", reason=f"{type(error).__name__}: {error}")
             job.finished_at = time.monotonic()
             if job.error is not None:
+                # The frames that it came through hold what was read of the file.
+                job.error.__traceback__ = job.error.__cause__ = job.error.__context__ = None
                 job.progress = Progress("failed", job.progress.stage, job.progress.progress)
             job.run = _used  # what the analysis captured may go
             self._trim()

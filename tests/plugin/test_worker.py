@@ -165,3 +165,24 @@ def test_a_forgotten_result_is_freed():
     settled(worker)
     gc.collect()
     assert gone() is None
+
+
+def test_a_failure_keeps_nothing_of_the_file_alive() -> None:
+    worker: Worker[Sized] = Worker()
+    kept: list[weakref.ref[object]] = []
+
+    class Content:
+        """What an analysis holds while it fails."""
+
+    def fail(_report: Report) -> Sized:
+        content = Content()
+        kept.append(weakref.ref(content))
+        try:
+            raise ValueError("inside")
+        except ValueError as error:
+            raise TraceError("cut_off", "a") from error
+
+    job = worker.submit("key", "owner", fail)
+    assert job.finished.wait(10)
+    gc.collect()
+    assert job.error is not None and job.error.code == "cut_off" and kept[0]() is None
