@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import islice
 from types import TracebackType
@@ -202,6 +202,8 @@ class RemoteFiles:
             )
             depth += 1
         self._measure(found, deadline)
+        # Good from now on, however long the look took: the walk that follows may not ask for each folder once more.
+        found = {path: replace(known, at=time.monotonic()) for path, known in found.items()}
         if not deep:
             with self._lock:
                 self._folders |= found

@@ -270,6 +270,10 @@ class Scanner:
                 scan = find(root.path)
             except TraceError as error:
                 problems.append(Problem(root.name or os.path.basename(root.path), error))
+                if is_remote(root.path) and error.code != "missing_path":
+                    # A server that does not answer now has not lost what it held.
+                    before = self._snapshot._by_name.items()
+                    found |= {name: entry for name, entry in before if entry.root == root and name not in found}
                 continue
             prefix = f"{root.name}/" if root.name else ""
             searched += [prefix + pattern for pattern in scan.searched if prefix + pattern not in searched]

@@ -133,6 +133,21 @@ def test_folders_are_listed_at_the_same_time_and_once(odd: type[OddStore]) -> No
     assert len(odd.listed) == 66
 
 
+def test_a_long_look_is_good_when_it_ends(odd: type[OddStore], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "LISTING_AGE_S", 0.4)
+    odd.listings = {"root/" + "/".join("a" * depth) if depth else "root": [] for depth in range(6)}
+    for path in list(odd.listings)[:-1]:
+        odd.listings[path] = [folder(f"{path}/a")]
+    odd.wait_s = 0.15
+    files = RemoteFiles("oddstore://root")
+    files.refresh("oddstore://root")
+    path = "oddstore://root"
+    for _ in range(5):
+        assert files.listdir(path) == ["a"]
+        path += "/a"
+    assert len(odd.listed) == 6
+
+
 def test_only_what_can_hold_profiles_is_listed(odd: type[OddStore]) -> None:
     odd.listings = {
         "root": [folder("root/plugins"), folder("root/run")],

@@ -109,6 +109,29 @@ def test_new_profiles_are_found_and_changed_ones_read_anew(monkeypatch: pytest.M
     assert third is not None and third.key == second.key
 
 
+def test_a_server_that_fails_for_a_while_hides_nothing(odd: type[OddStore], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scanner_module, "REMOTE_INTERVAL_S", 0.0)
+    monkeypatch.setattr(scanner_module, "IDLE_FACTOR", 0.0)
+    monkeypatch.setattr("tb_gpu_doctor.files.remote.LISTING_AGE_S", 0.0)
+    path = "brittle/plugins/profile/s"
+    odd.listings = {
+        "brittle": [{"name": "brittle/plugins", "type": "directory"}],
+        "brittle/plugins": [{"name": "brittle/plugins/profile", "type": "directory"}],
+        "brittle/plugins/profile": [{"name": path, "type": "directory"}],
+        path: [{"name": f"{path}/h.xplane.pb", "type": "file", "size": 3, "mtime": 1e9}],
+    }
+    scanner = Scanner([Root("", "oddstore://brittle")], min_interval_s=0.0)
+    before = scanner.snapshot(wait_s=10)
+    assert [found.session.session for found in before.sessions] == ["s"] and not before.problems
+    odd.error = ConnectionError("away")
+    during = scanner.snapshot(wait_s=10)
+    assert during.sessions == before.sessions
+    assert [problem.error.code for problem in during.problems] == ["remote_unreachable"]
+    odd.error = None
+    after = scanner.snapshot(wait_s=10)
+    assert [found.key for found in after.sessions] == [found.key for found in before.sessions] and not after.problems
+
+
 def test_a_store_is_not_listed_all_the_time() -> None:
     scanner = Scanner([Root("", in_memory({"plugins/profile/s/a.xplane.pb": b"1"}))], min_interval_s=0.0)
     scanner.snapshot(wait_s=10)
