@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import fsspec
 import numpy as np
@@ -28,6 +28,7 @@ from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.read import read_trace
 from tb_gpu_doctor.traces.sessions import Session, SessionScan, find_sessions
 from tests.remote_stores import S3, OddStore, files_below, in_memory, odd_store, s3_server, web_server
+from tests.telemetry.recorded import Recorded
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +136,24 @@ def test_recordings_are_read(demo_logs: Path, s3: S3) -> None:
         assert there.problems == here.problems and has_recording(address)
         for mine, other in zip(here.recordings, there.recordings, strict=True):
             assert everything(mine.gpus) == everything(other.gpus)
+
+
+def test_what_the_monitor_writes_to_a_store_is_read(tmp_path: Path) -> None:
+    root = in_memory({})
+    for place in (root, str(tmp_path)):
+        # str of a Path would lose a slash of the address
+        recorded = Recorded(cast(Path, place))
+        for step in range(30):
+            recorded.sample(step, utilization_percent=[50.0 + step, 90.0])
+        recorded.writer.write_now(True)
+    there, here = read_telemetry(root), read_telemetry(tmp_path)
+    assert not there.problems and len(there.recordings) == len(here.recordings) == 1
+    assert [len(gpu.wall_ns) for gpu in there.recordings[0].gpus] == [30, 30]
+    for mine, other in zip(here.recordings[0].gpus, there.recordings[0].gpus, strict=True):
+        assert everything(dataclasses.replace(mine, run="")) == everything(dataclasses.replace(other, run=""))
+    session = find_sessions(root).sessions[0]
+    assert session.is_telemetry and session.files[0].host == "node1"
+    assert tb_gpu_doctor.diagnose(root).verdict == tb_gpu_doctor.diagnose(tmp_path).verdict
 
 
 def test_a_web_server_that_lists_its_folders(demo_logs: Path, tmp_path: Path) -> None:
