@@ -16,6 +16,7 @@ from tb_gpu_doctor.cli.pack import chosen_sessions
 from tb_gpu_doctor.packing.archive import unpack_archive
 from tb_gpu_doctor.packing.check import same_findings, told_names
 from tb_gpu_doctor.packing.errors import PackError
+from tb_gpu_doctor.packing.meaning import telling_words
 from tb_gpu_doctor.packing.names import is_public_word
 from tb_gpu_doctor.packing.pack import DIAGNOSES, MANIFEST, pack_sessions
 from tb_gpu_doctor.packing.view import manifest, opened
@@ -70,6 +71,8 @@ def private_names(session: Session) -> tuple[set[str], set[str]]:
                 words |= set(_WORD.findall(frame["file"]))
     hosts |= {host.rpartition("_")[0] or host for host in (file.host for file in session.files)}
     hosts = {host for host in hosts if len(host) > 3 and not re.fullmatch(r"(?:worker|rank)\d*|GPU\d*", host)}
+    # files and functions of the frameworks, which the analyses' own tables name, are nobody's
+    words = {word for word in words if not telling_words().fullmatch(word.strip("_"))}
     return hosts, {word for word in words if len(word) >= 5 and not is_public_word(word)}
 
 
