@@ -32,6 +32,8 @@ _URI = re.compile(r"[a-zA-Z][0-9a-zA-Z.+\-]*://.*")
 MIN_INTERVAL_S = 2.0
 # Each listing of a store costs money and time.
 REMOTE_INTERVAL_S = 15.0
+# A recording that has not grown for so long is taken to be complete.
+TELEMETRY_REST_S = 60.0
 # A scan that takes a minute may not run all the time.
 IDLE_FACTOR = 5.0
 
@@ -182,8 +184,14 @@ def shown_path(path: str, root: Root) -> str:
     return f"{root.name}/{relative}" if root.name else relative
 
 
-def session_key(session: Session) -> str:
-    """A name for the session's present content: its files with their sizes and times."""
+def session_key(session: Session, states: dict[str, str] | None = None) -> str:
+    """A name for the session's present content: its files with their sizes and times, and the telemetry beside it.
+
+    Args:
+        session: what to name.
+        states: what is known of folders with telemetry already, filled on the way; a scan has one for all sessions.
+    """
+    known = {} if states is None else states
     digest = hashlib.sha256(session.path.encode("utf-8", "surrogateescape"))
     for file in session.files:
         if is_remote(file.path):
@@ -195,7 +203,33 @@ def session_key(session: Session) -> str:
         except OSError:
             state = "unreadable"
         digest.update(f"\0{file.path}\0{state}".encode("utf-8", "surrogateescape"))
+    for home in () if session.is_telemetry else session.homes:
+        if home.folder not in known:
+            known[home.folder] = telemetry_state(home.folder, time.time())
+        digest.update(f"\0{home.folder}\0{known[home.folder]}".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
+
+
+def telemetry_state(folder: str, now_unix_s: float) -> str:
+    """A name for what a folder's recordings hold, coarse while they grow.
+
+    Telemetry of a training that still runs grows all the time, and a profile must not be analysed anew for each sample:
+    a growing recording changes its name each time it has doubled, and once more when it is at rest.
+    """
+    from tb_gpu_doctor.traces.telemetry_homes import recording_files
+
+    if is_remote(folder):  # asking a store for it at each scan would cost too much
+        return ""
+    parts = []
+    for path, _ in recording_files(folder):
+        try:
+            stat = os.stat(path)
+        except OSError:
+            continue
+        at_rest = abs(now_unix_s - stat.st_mtime) > TELEMETRY_REST_S
+        size = f"{stat.st_size} {stat.st_mtime_ns}" if at_rest else f"about 2**{stat.st_size.bit_length()}"
+        parts.append(f"{path}\0{size}")
+    return "\0".join(parts)
 
 
 class Scanner:
@@ -265,6 +299,7 @@ class Scanner:
         found: dict[tuple[str, str], FoundSession] = {}
         searched: list[str] = []
         problems: list[Problem] = []
+        states: dict[str, str] = {}
         for root in self._roots:
             try:
                 scan = find(root.path)
@@ -281,7 +316,7 @@ class Scanner:
             for session in scan.sessions:
                 run = "/".join(part for part in (root.name, session.run) if part)
                 run = _unused(run, session.session, found)
-                found[run, session.session] = FoundSession(run, session, root, session_key(session))
+                found[run, session.session] = FoundSession(run, session, root, session_key(session, states))
         found = _with_offers(found)
         # What monitors recorded comes behind all profiles, which the tab opens first.
         newest_first = sorted(

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tb_gpu_doctor.plugin.scanner import Root, Scanner, parse_logdir_spec, roots_of, session_key, shown_path
+from tb_gpu_doctor.plugin.scanner import (
+    Root,
+    Scanner,
+    parse_logdir_spec,
+    roots_of,
+    session_key,
+    shown_path,
+    telemetry_state,
+)
 from tb_gpu_doctor.traces.sessions import SessionScan, find_sessions
 
 
@@ -187,3 +195,20 @@ def test_shown_paths_stay_below_the_logdir(tmp_path: Path):
     assert shown_path("/etc/passwd", root) == "passwd"
     assert shown_path(str(tmp_path), root) == tmp_path.name
     assert shown_path(str(tmp_path / "a"), Root("group", str(tmp_path))) == "group/a"
+
+
+def test_telemetry_that_grows_renews_a_profile_now_and_then(tmp_path: Path) -> None:
+    recording = tmp_path / "gpu_doctor" / "host" / "process"
+    recording.mkdir(parents=True)
+    path = recording / "events.out.tfevents.1.host.1.0.gpu_doctor"
+    now = 1_700_000_000.0
+
+    def state(size: int, age_s: float) -> str:
+        path.write_bytes(b"x" * size)
+        os.utime(path, (now - age_s, now - age_s))
+        return telemetry_state(str(tmp_path / "gpu_doctor"), now)
+
+    growing = [state(size, 1.0) for size in range(1_000, 2_000, 100)]
+    assert len(set(growing)) == 2, "once when it has doubled"
+    assert len({*growing, state(1_900, 120.0), state(1_900, 121.0)}) == 4, "and by size and time when it is at rest"
+    assert telemetry_state(str(tmp_path / "none"), now) == ""
