@@ -116,20 +116,20 @@ def test_a_slow_server_is_given_up(odd: type[OddStore], monkeypatch: pytest.Monk
 
 
 def test_folders_are_listed_at_the_same_time_and_once(odd: type[OddStore]) -> None:
-    odd.listings = {"root": [folder(f"root/{index}") for index in range(64)]}
-    odd.listings |= {f"root/{index}": [file(f"root/{index}/a.pb")] for index in range(64)}
+    odd.listings = {"store": [folder(f"store/{index}") for index in range(64)]}
+    odd.listings |= {f"store/{index}": [file(f"store/{index}/a.pb")] for index in range(64)}
     odd.wait_s = 0.05
-    files = RemoteFiles("oddstore://root")
+    files = RemoteFiles("oddstore://store")
     began = time.monotonic()
-    files.refresh("oddstore://root")
+    files.refresh("oddstore://store")
     assert time.monotonic() - began < 65 * odd.wait_s / 2
     assert len(odd.listed) == 65
-    assert all(files.isfile(f"oddstore://root/{index}/a.pb") for index in range(64))
-    assert not files.isfile("oddstore://root/3/b.pb")
-    files.refresh("oddstore://root", 60)
-    files.refresh("oddstore://root/5", 60)
+    assert all(files.isfile(f"oddstore://store/{index}/a.pb") for index in range(64))
+    assert not files.isfile("oddstore://store/3/b.pb")
+    files.refresh("oddstore://store", 60)
+    files.refresh("oddstore://store/5", 60)
     assert len(odd.listed) == 65
-    files.refresh("oddstore://root/5")
+    files.refresh("oddstore://store/5")
     assert len(odd.listed) == 66
 
 
