@@ -135,8 +135,17 @@ def test_languages_differ_in_words_only(name: str) -> None:
 
 def test_the_structure_is_the_promised_one() -> None:
     data = report("input").to_dict()
-    assert list(data) == ["schema_version", "verdict", "language", "profile", "devices", "steps", "kernels", "findings",
-                          "telemetry"]
+    assert list(data) == [
+        "schema_version",
+        "verdict",
+        "language",
+        "profile",
+        "devices",
+        "steps",
+        "kernels",
+        "findings",
+        "telemetry",
+    ]
     assert data["schema_version"] == 1
     assert data["profile"] == {
         "run": "r", "session": "s", "hosts": ["worker0"], "format": "xplane", "window_ms": 1000.0, "recorded_ms": None,

@@ -25,7 +25,14 @@ ENGLISH, SPANISH = all_keys("en"), all_keys("es")
 KINDS = (
     TIMED_KINDS
     | PROFILE_KINDS
-    | {"low_occupancy", "underfilled_gpu", "tensor_cores_unused", "thermal_throttle", "power_throttle", "memory_headroom"}
+    | {
+        "low_occupancy",
+        "underfilled_gpu",
+        "tensor_cores_unused",
+        "thermal_throttle",
+        "power_throttle",
+        "memory_headroom",
+    }
     | {"memory_pressure", "low_utilization", "gpu_shared", "pcie_degraded"}
 )
 
@@ -109,7 +116,20 @@ def literals() -> Iterator[tuple[Path, str]]:
                 yield path, pattern
 
 
-AREAS = ("errors", "notes", "cli", "report", "findings", "plugin", "telemetry", "compare", "check", "history", "env", "batch")
+AREAS = (
+    "errors",
+    "notes",
+    "cli",
+    "report",
+    "findings",
+    "plugin",
+    "telemetry",
+    "compare",
+    "check",
+    "history",
+    "env",
+    "batch",
+)
 
 
 def test_every_key_in_the_source_has_a_text() -> None:
