@@ -20,7 +20,7 @@ _START_S = 1.0
 _BASE_BYTES = 150 << 20
 # Per format: bytes of the file per second of decoding and analysing, and memory at the peak per byte of it.
 # From `benchmarks`; packed JSON is taken to unpack to fifteen times its size.
-_BYTES_PER_S = {"xplane": 60e6, "json": 35e6, "json.gz": 3e6}
+_BYTES_PER_S = {"xplane": 60e6, "json": 100e6, "json.gz": 8e6}
 _PEAK_PER_BYTE = {"xplane": 6.0, "json": 6.0, "json.gz": 90.0}
 # What stays of a file: in a scratch file if a process read it, else in memory.
 _KEPT_PER_BYTE = {"xplane": 2.0, "json": 0.6, "json.gz": 8.0}
