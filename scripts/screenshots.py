@@ -15,6 +15,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 from tests.e2e.visit import ARGUMENTS, Visit
+from tests.regressing import GOOD, RUN, write_regressing
 from tests.tensorboard_server import tensorboard
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -27,10 +28,12 @@ PICTURES: tuple[tuple[str, str, str, dict[str, str], str, int, str | None], ...]
     ("tab_dark.png", "input_bound", "verdict", {}, "dark", 1180, WINDOW),
     ("timeline.png", "slow_gpu", "timeline", {"streams": "2", "selection": "230~340"}, "light", 1420, VIEW),
     ("gaps.png", "input_bound", "gaps", {}, "light", 1500, VIEW),
-    ("steps.png", "slow_gpu", "steps", {}, "light", 1500, VIEW),
-    ("gpus.png", "slow_gpu", "gpus", {}, "dark", 1500, VIEW),
+    ("steps.png", "slow_gpu", "steps", {}, "light", 1700, VIEW),
+    ("gpus.png", "slow_gpu", "gpus", {}, "dark", 2000, VIEW),
     ("kernels.png", "slow_gpu", "kernels", {}, "light", 1700, WINDOW),
     ("input.png", "input_bound", "input", {}, "light", 1200, VIEW),
+    ("compare.png", RUN, "compare", {}, "light", 1500, VIEW),
+    ("history.png", RUN, "history", {}, "light", 1200, VIEW),
     ("telemetry.png", "slow_gpu", "telemetry", {}, "dark", 1300, WINDOW),
 )
 
@@ -44,10 +47,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         logdir = Path(folder) / "demo_logs"
         shutil.copytree(REPOSITORY / "demo_logs", logdir)
+        before = write_regressing(logdir)[GOOD - 1]
         with tensorboard(f"--logdir={logdir}") as server, sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=browser_path, args=ARGUMENTS)
             for name, run, view, state, scheme, height, element in PICTURES:
                 page = browser.new_page(viewport={"width": 1280, "height": height}, color_scheme=scheme, locale="en-US")
+                if view == "compare":
+                    state = {"compare_with": f"{run}~{before}"}
                 frame = Visit(page, server.url).open_run(run, view, **state)
                 page.wait_for_timeout(1500)  # the last details and fade-ins
                 (frame.locator(element) if element else page).screenshot(path=IMAGES / name)

@@ -112,9 +112,9 @@ class Visit:
         return self.api("diagnosis", run=run, session=self.session(run), lang=lang)
 
     def session(self, run: str) -> str:
-        """The name of a run's only profile."""
+        """The name of the newest profile of a run."""
         found = [each for each in self.api("sessions")["sessions"] if each["run"] == run]
-        [profile] = [each["session"] for each in found if each["format"] != "telemetry"]
+        profile = next(each["session"] for each in found if each["format"] != "telemetry")  # the newest comes first
         return str(profile)
 
     def assert_clean(self) -> None:
