@@ -1,4 +1,5 @@
 import { useEffect, useRef } from "preact/hooks";
+import { stopAnalysis } from "./api/routes";
 import { cleanText } from "./format";
 import { lang, t } from "./i18n";
 import { Empty, MissingSession, Problems } from "./shell/Empty";
@@ -29,7 +30,14 @@ function Views() {
         ) : null}
         {status === "cancelled" ? <Cancelled resume={loadDiagnosis} /> : null}
         {status === "loading" ? (
-          <Loading label={t("loading_diagnosis")} progress={progress} cancel={() => diagnosis.cancel()} />
+          <Loading
+            label={t("loading_diagnosis")}
+            progress={progress}
+            cancel={() => {
+              if (profile) stopAnalysis(profile);
+              diagnosis.cancel();
+            }}
+          />
         ) : null}
       </>
     );

@@ -12,8 +12,14 @@ afterEach(async () => {
 
 async function start(busy = 0) {
   const asked: string[] = [];
+  const stopped: string[] = [];
   let left = busy;
   ({ close } = await serve((url, response) => {
+    if (url.searchParams.get("cancel") === "1") {
+      stopped.push(`${url.pathname.split("/").at(-1)} ${url.searchParams.get("run")}`);
+      json(response, 200, { state: "unknown", stage: "reading", progress: 0 });
+      return;
+    }
     asked.push(`${url.searchParams.get("run")}|${url.searchParams.get("lang") ?? ""}`);
     left -= 1;
     if (left >= 0) json(response, 202, { state: "running", stage: "decoding", progress: 0.5 });
@@ -25,7 +31,7 @@ async function start(busy = 0) {
         getJson("x", { run, session, ...(speaks ? { lang: language } : {}) }, options),
       speaks,
     );
-  return { asked, fetcher };
+  return { asked, stopped, fetcher };
 }
 
 describe("an answer about the shown profile", () => {
@@ -63,13 +69,14 @@ describe("an answer about the shown profile", () => {
   });
 
   it("can be waited for no longer, and asked for again", async () => {
-    const { fetcher } = await start(3);
+    const { stopped, fetcher } = await start(3);
     const resource = fetcher(false);
     shownProfile.value = { run: "a", session: "s" };
     resource.want();
     await expect.poll(() => resource.remote.peek().progress?.progress).toBe(0.5);
     resource.cancel();
     expect(resource.remote.peek()).toMatchObject({ status: "cancelled", data: null });
+    await expect.poll(() => stopped).toEqual(["progress a"]);
     await new Promise((resolve) => setTimeout(resolve, 300));
     expect(resource.remote.peek().status).toBe("cancelled");
     resource.want(true);

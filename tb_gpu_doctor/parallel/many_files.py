@@ -58,6 +58,7 @@ class _Progress:
     _done: list[float] = field(init=False)
     _weights: list[float] = field(init=False)
     _fetched: float = field(init=False)
+    _told: tuple[str, float] = ("reading", 0.0)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -73,7 +74,13 @@ class _Progress:
             share = sum(weight * done for weight, done in zip(self._weights, self._done, strict=True))
             least = min(self._done)
             stage = "reading" if least < self._fetched else "decoding" if least < DECODING else "analysing"
-            self.report(stage, min(1.0, share))
+            self._told = (stage, min(1.0, share))
+            self.report(*self._told)
+
+    def pulse(self) -> None:
+        """Tell what is known already, from the caller's thread: a listener that wants to stop can raise there."""
+        with self._lock:
+            self.report(*self._told)
 
     def of(self, index: int) -> Report:
         """A listener for one file."""
@@ -136,6 +143,7 @@ def _spread(files: Sequence[ProfileFile], progress: _Progress, executor: Executo
         pending = set(futures)
         while pending:
             done, pending = wait(pending, _PULSE_S, FIRST_COMPLETED)
+            progress.pulse()
             if isinstance(executor, DaskCluster) and not done:
                 executor.check()
             for future in done:

@@ -154,6 +154,8 @@ class Routes:
 
     def _progress(self, request: Request) -> Response:
         found = self._find(request)
+        if int_argument(request, "cancel", 0, 1, default=0):
+            self._worker.cancel(found.key)
         job = self._worker.peek(found.key)
         return json_answer(request, (job.progress if job is not None else Progress()).to_dict())
 

@@ -68,8 +68,12 @@ class Progress:
         return {"state": self.state, "stage": self.stage, "progress": round(self.progress, 4)}
 
 
+class Cancelled(BaseException):
+    """Nobody waits for this analysis any more; no ``except Exception`` on its way may take it for a failure."""
+
+
 class Job(Generic[R]):
-    """One analysis. ``result`` is set when done, ``error`` when failed."""
+    """One analysis. ``result`` is set when done, ``error`` when failed; neither when it was cancelled."""
 
     def __init__(self, key: str, owner: str, run: Callable[[Report], R]) -> None:
         self.key = key
@@ -80,6 +84,8 @@ class Job(Generic[R]):
         self.error: TraceError | None = None
         self.finished = threading.Event()
         self.finished_at = 0.0
+        self.cancelled = False
+        self.thread: int | None = None
 
     @property
     def is_over(self) -> bool:
@@ -89,7 +95,13 @@ class Job(Generic[R]):
         return passing and self.finished.is_set() and time.monotonic() - self.finished_at > RETRY_S
 
     def report(self, stage: str, fraction: float) -> None:
-        """Note the progress; the fraction never falls, whatever the stages report."""
+        """Note the progress; the fraction never falls, whatever the stages report.
+
+        Raises:
+            Cancelled: to the analysis itself, never to a helper's thread, which could not end it.
+        """
+        if self.cancelled and threading.get_ident() == self.thread:
+            raise Cancelled
         self.progress = Progress("running", stage, min(1.0, max(self.progress.progress, fraction)))
 
 
@@ -137,6 +149,20 @@ class Worker(Generic[R]):
         with self._lock:
             return self._jobs.get(key)
 
+    def cancel(self, key: str) -> bool:
+        """Stop the analysis of ``key`` at its next report; whoever still wants it starts it anew by asking.
+
+        Returns whether there was one to stop.
+        """
+        with self._lock:
+            job = self._jobs.get(key)
+            if job is None or job.finished.is_set():
+                return False
+            job.cancelled = True
+            # From now on asking means a new analysis; a queued one is thereby never run.
+            del self._jobs[key]
+            return True
+
     def _work(self) -> None:
         while True:
             job = self._queue.get()
@@ -144,9 +170,12 @@ class Worker(Generic[R]):
                 if self._jobs.get(job.key) is not job:
                     continue
                 job.progress = Progress("running")
+                job.thread = threading.get_ident()
             try:
                 job.result = job.run(job.report)
                 job.progress = Progress("done", "diagnosing", 1.0)
+            except Cancelled:
+                job.progress = Progress("unknown")
             except TraceError as error:
                 job.error = error
             except MemoryError:

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
@@ -258,3 +259,22 @@ def test_sessions_read_as_one_that_were_recorded_at_other_times(tmp_path: Path):
         joined = join_sessions(find_sessions(str(tmp_path)).sessions, "both")
         warnings = diagnose_session(joined).diagnosis.to_dict("en")["profile"]["warnings"]
         assert any("3,596\u00a0s apart" in warning for warning in warnings) == warned, warnings
+
+
+class Stop(BaseException):
+    """What a listener raises that wants no more."""
+
+
+def test_a_listener_can_stop_the_work_of_processes(slow_job: Session, two_workers: None) -> None:
+    caller = threading.get_ident()
+    told = []
+
+    def report(stage: str, fraction: float) -> None:
+        told.append(fraction)
+        if threading.get_ident() == caller:
+            raise Stop
+
+    began = time.monotonic()
+    with pytest.raises(Stop):
+        read_files(slow_job.files, report)
+    assert time.monotonic() - began < 10 and told == sorted(told)

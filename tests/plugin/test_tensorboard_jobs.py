@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 
@@ -16,19 +15,6 @@ from tests.cli.profiles import session_file, training, write
 from tests.parallel.test_processes import gone, until, workers_of
 from tests.plugin.test_tensorboard import get, ready, sessions
 from tests.tensorboard_server import TensorBoard, tensorboard
-
-
-def server_process() -> int:
-    """The process id of the TensorBoard that this test has started."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                if parent == os.getpid() and b"tensorboard.main" in (entry / "cmdline").read_bytes():
-                    return int(entry.name)
-            except OSError:
-                continue
-    raise AssertionError("no TensorBoard runs")
 
 
 def progress(server: TensorBoard, name: str) -> dict:
@@ -50,7 +36,7 @@ def test_a_job_is_read_beside_tensorboard_and_ends_with_it(tmp_path: Path, monke
         status, body = ready(server, "timeline/meta", run="named", session=offer["session"])
         assert status == 200 and {lane["host"] for lane in json.loads(body)["lanes"]} == {"n0", "n1"}
         assert get(f"{server.plugin_url}diagnosis?run=long&session={name}")[0] == 202
-        pids = until(lambda: workers_of(server_process()))
+        pids = until(lambda: workers_of(server.pid))
         until(lambda: progress(server, name)["progress"] > 0)
         began = time.monotonic()
     assert time.monotonic() - began < 15, "it does not wait for the analysis"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import weakref
 from dataclasses import dataclass
 
@@ -186,3 +187,53 @@ def test_a_failure_keeps_nothing_of_the_file_alive() -> None:
     assert job.finished.wait(10)
     gc.collect()
     assert job.error is not None and job.error.code == "cut_off" and kept[0]() is None
+
+
+def test_a_cancelled_analysis_stops_and_asking_again_starts_anew() -> None:
+    started, goes_on, ends = threading.Event(), threading.Event(), []
+
+    def run(report: Report) -> Sized:
+        started.set()
+        goes_on.wait(WAIT_S)
+        try:
+            report("decoding", 0.5)
+        except Exception:  # what takes failures of one file for outcomes must not take this
+            ends.append("swallowed")
+        ends.append("went on")
+        return Sized(1)
+
+    worker: Worker[Sized] = Worker(workers=1)
+    first = worker.submit("key", "place", run)
+    assert started.wait(WAIT_S)
+    queued = worker.submit("other", "elsewhere", run)
+    assert worker.cancel("key") and worker.cancel("other") and not worker.cancel("key")
+    assert worker.peek("key") is None and worker.peek("other") is None
+    again = worker.submit("key", "place", lambda report: Sized(2))
+    goes_on.set()
+    assert done(first).result is None and first.error is None and first.progress.state == "unknown"
+    assert done(again).result == Sized(2)
+    assert not ends and not queued.finished.is_set(), "what was queued never runs"
+    assert not worker.cancel("key"), "what is done cannot be stopped"
+
+
+def test_a_helpers_thread_is_not_stopped() -> None:
+    worker: Worker[Sized] = Worker(workers=1)
+    reported, cancelled = threading.Event(), threading.Event()
+
+    def run(report: Report) -> Sized:
+        def help_out() -> None:
+            cancelled.wait(WAIT_S)
+            report("decoding", 0.5)
+            reported.set()
+
+        threading.Thread(target=help_out).start()
+        assert reported.wait(WAIT_S)
+        report("analysing", 0.6)
+        return Sized(1)
+
+    job = worker.submit("key", "place", run)
+    while job.thread is None:
+        time.sleep(0.001)
+    assert worker.cancel("key")
+    cancelled.set()
+    assert done(job).result is None and reported.is_set()

@@ -12,6 +12,11 @@ export const fetchSessions = (lang: string, options?: RequestOptions) =>
 export const fetchDiagnosis = (profile: ProfileId, lang: string, options?: RequestOptions) =>
   getJson<Diagnosis>("diagnosis", { ...id(profile), lang }, options);
 
+/** Ends the server's work on a profile; nobody waits for the answer. */
+export const stopAnalysis = (profile: ProfileId): void => {
+  getJson("progress", { ...id(profile), cancel: 1 }).catch(() => {});
+};
+
 export const fetchMeta = (profile: ProfileId, lang: string, options?: RequestOptions) =>
   getJson<TimelineMeta>("timeline/meta", { ...id(profile), lang }, options);
 

@@ -1,6 +1,7 @@
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { RequestOptions } from "../api/client";
+import { stopAnalysis } from "../api/routes";
 import type { ProfileId } from "../api/types";
 import { type Lang, lang } from "../i18n";
 import { visible } from "./host";
@@ -53,8 +54,10 @@ export class Resource<T> {
     return this.remote.peek().data;
   }
 
-  /** Stops waiting for the server. */
+  /** Stops waiting, and the server's work with it. */
   cancel(): void {
+    const profile = shownProfile.peek();
+    if (this.remote.peek().progress && profile) stopAnalysis(profile);
     this.remote.cancel();
   }
 }
