@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import zipfile
-from importlib.metadata import EntryPoint, distribution
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -60,7 +60,6 @@ def test_the_entry_points_lead_somewhere() -> None:
     plugin, command = points["tensorboard_plugins"], points["console_scripts"]
     assert (plugin.name, command.name) == ("gpu_doctor", "gpu-doctor")
     for point in (plugin, command):
-        assert isinstance(point, EntryPoint)
         assert callable(point.load())
 
 

@@ -65,7 +65,7 @@ def test_a_link_brings_its_language_in_firefox(server: TensorBoard, browser_wind
     window = browser_window
     window.command("WebDriver:Navigate", url="about:blank")
     window.command("WebDriver:Navigate", url=f"{server.url}#gpu_doctor&p.gpu_doctor.lang=es")
-    window.wait(f"{TAB} return tab?.documentElement.lang === 'es' && !!tab.querySelector('.verdict')")
+    window.wait(f"{TAB} return tab?.documentElement?.lang === 'es' && !!tab.querySelector('.verdict')")
 
 
 def test_a_report_of_one_file_in_firefox(demo_logs: Path, tmp_path: Path, browser_window: Firefox):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import urllib.parse
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -142,16 +143,16 @@ def picture(frame: Frame) -> str:
 
 
 def colours(frame: Frame) -> int:
-    """How many different colours the lanes show."""
-    return int(
-        frame.evaluate(
-            """() => {
-                const canvas = document.querySelector('.tl-plot canvas');
-                const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
-                return new Set(new Uint32Array(data.buffer)).size;
-            }"""
-        )
-    )
+    """How many different colours the lanes show, once they are drawn: background and steps alone are three."""
+    count = """() => {
+        const canvas = document.querySelector('.tl-plot canvas');
+        const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+        return new Set(new Uint32Array(data.buffer)).size;
+    }"""
+    ends = time.monotonic() + 3
+    while (found := int(frame.evaluate(count))) <= 3 and time.monotonic() < ends:
+        frame.wait_for_timeout(50)
+    return found
 
 
 def axe_violations(frame: Frame) -> list[str]:
