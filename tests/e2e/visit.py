@@ -74,9 +74,15 @@ class Visit:
     def choose_run(self, run: str) -> Frame:
         """Go to the tab and choose a run in the picker, as a user does; waits until all of it is shown."""
         frame = self.open()
-        frame.get_by_role("combobox", name="Profile session").click()
-        frame.get_by_role("combobox", name="Profile session").fill(run)
+        picker = frame.get_by_role("combobox", name="Profile session")
+        frame.wait_for_selector(".view")
+        if not (picker.get_attribute("placeholder") or "").startswith(f"{run} "):
+            # What is shown now goes before what was chosen comes.
+            frame.evaluate("document.querySelector('.view').toggleAttribute('data-before', true)")
+        picker.click()
+        picker.fill(run)
         frame.get_by_role("option").first.click()
+        frame.wait_for_function("() => !document.querySelector('.view[data-before]')")
         self.wait_until_shown(frame, run)
         return frame
 
@@ -92,7 +98,7 @@ class Visit:
             # The overview is drawn, and the details for it have come.
             frame.wait_for_selector(".tl-foot li")
             frame.wait_for_function("() => !document.querySelector('.tl-foot .hint').innerText.includes('loading')")
-        frame.wait_for_function("() => !document.querySelector('.view .state.loading, .view .stale')")
+        frame.wait_for_function("() => !document.querySelector('.view .state.loading, .view.stale, .view .stale')")
 
     def show(self, frame: Frame, run: str, view: str) -> None:
         """Go to another view by its tab."""
