@@ -55,6 +55,7 @@ TEST = [
     "jsonschema>=4.20",
     "moto[s3]>=5",
     "mypy>=2.4,<2.5",
+    "pillow>=10",
     "playwright>=1.50",
     "protobuf>=6.31",
     "pytest>=8",

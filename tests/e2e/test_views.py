@@ -9,8 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from playwright.sync_api import Frame
 
+from tests.e2e import looks
 from tests.e2e.visit import Visit, axe_violations, colours, picture, plot, shown_ms
 from tests.tensorboard_server import TensorBoard
 
@@ -36,17 +38,35 @@ def tabs(frame: Frame) -> list[str]:
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_every_view_shows_every_run(server: TensorBoard, visit: Start, run: str):
-    there = visit(server)
+def test_every_view_shows_every_run(server: TensorBoard, visit: Start, run: str, tmp_path: Path):
+    there = visit(server, color_scheme="light")
     frame = there.open_run(run)
     assert set(VIEWS) <= set(tabs(frame))
+    complaints = []
     for view in tabs(frame):
         there.show(frame, run, view)
         frame.locator(PROOF.get(view, ".view")).first.wait_for()
         assert frame.locator(f"#tab-{view}").get_attribute("aria-selected") == "true"
         assert frame.get_by_role("alert").count() == 0, view
         assert frame.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
+        complaints.append(looks.complaint(frame, run, view, tmp_path))
     there.assert_clean()
+    assert not any(complaints), "\n".join(filter(None, complaints))
+
+
+@pytest.mark.parametrize(("view", "missing"), [("timeline", "canvas"), ("steps", "canvas"), ("kernels", "canvas, svg")])
+def test_a_missing_chart_or_style_is_noticed(server: TensorBoard, visit: Start, view: str, missing: str):
+    run = "slow_gpu"
+    there = visit(server, color_scheme="light")
+    frame = there.open_run(run, view)
+    frame.locator(PROOF[view]).first.wait_for()
+    with Image.open(looks.reference(run, view)) as expected:
+        frame.evaluate(
+            "missing => document.querySelectorAll(missing).forEach(e => e.style.visibility = 'hidden')", missing
+        )
+        assert looks.difference(looks.small(looks.screenshot(frame)), expected) > looks.TOLERANCE
+        frame.evaluate("for (const sheet of document.styleSheets) sheet.disabled = true")
+        assert looks.difference(looks.small(looks.screenshot(frame)), expected) > looks.TOLERANCE
 
 
 @pytest.mark.usefixtures("axe")
