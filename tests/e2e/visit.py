@@ -73,7 +73,8 @@ class Visit:
 
     def choose_run(self, run: str) -> Frame:
         """Go to the tab and choose a run in the picker, as a user does; waits until all of it is shown."""
-        frame = self.open()
+        # The view is named, since the tab may remember another one from the page before.
+        frame = self.open(view="verdict")
         picker = frame.get_by_role("combobox", name="Profile session")
         frame.wait_for_selector(".view")
         if not (picker.get_attribute("placeholder") or "").startswith(f"{run} "):
