@@ -32,8 +32,8 @@ PICTURES: tuple[tuple[str, str, str, dict[str, str], str, int, str | None], ...]
     ("gpus.png", "slow_gpu", "gpus", {}, "dark", 2000, VIEW),
     ("kernels.png", "slow_gpu", "kernels", {}, "light", 1700, WINDOW),
     ("input.png", "input_bound", "input", {}, "light", 1200, VIEW),
-    ("compare.png", RUN, "compare", {}, "light", 1500, VIEW),
-    ("history.png", RUN, "history", {}, "light", 1200, VIEW),
+    ("compare.png", RUN, "compare", {}, "light", 1560, WINDOW),
+    ("history.png", RUN, "history", {}, "light", 1320, WINDOW),
     ("telemetry.png", "slow_gpu", "telemetry", {}, "dark", 1300, WINDOW),
 )
 
