@@ -11,6 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from werkzeug.wrappers import Request, Response
 
+from tb_gpu_doctor.plugin.arguments import (
+    MAX_SESSION_CHARS,
+    by_argument,
+    lane_argument,
+    range_arguments,
+    series_arguments,
+    session_argument,
+)
 from tb_gpu_doctor.plugin.history_view import MAX_SESSIONS, HistoryView, Summaries, compare_answer
 from tb_gpu_doctor.plugin.history_view import build as build_history_view
 from tb_gpu_doctor.plugin.messages import HttpError, ProfileError
@@ -28,14 +36,13 @@ from tb_gpu_doctor.plugin.responses import (
     unix_ms_range,
 )
 from tb_gpu_doctor.plugin.scanner import FoundSession, Scanner, Snapshot, shown_path
+from tb_gpu_doctor.plugin.session_list import describe
 from tb_gpu_doctor.plugin.worker import OWN_FAILURES, OWN_FAILURES_ON_FILES, Job, Progress, Report, Worker
 from tb_gpu_doctor.traces.errors import TraceError
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.comparison.summary import RunSummary
     from tb_gpu_doctor.plugin.session_view import SessionView
-    from tb_gpu_doctor.report.kernel_list import By
-    from tb_gpu_doctor.traces.related import Offer
     from tb_gpu_doctor.traces.sessions import Session
 
 _LOG = logging.getLogger("tensorboard")
@@ -49,8 +56,6 @@ MAX_WIDTH = 8_192
 MAX_EVENTS = 2_000_000
 DEFAULT_EVENTS = 200_000
 MAX_BIN_CELLS = 64_000_000
-# The names of all workers' sessions, read as one job.
-MAX_SESSION_CHARS = 32_768
 
 Handler = Callable[[Request], Response]
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -138,7 +143,7 @@ class Routes:
         if told is None or told[0] is not snapshot:
             answer = {
                 "scanning": scanning,
-                "sessions": [_describe(found, lang) for found in snapshot.sessions],
+                "sessions": [describe(found, lang) for found in snapshot.sessions],
                 "searched": list(snapshot.searched),
                 "logdir": self._logdir,
                 "problems": [
@@ -163,7 +168,7 @@ class Routes:
         return json_answer(request, self._view(request).meta_json)
 
     def _bins(self, request: Request) -> Response:
-        start, end = _range(request)
+        start, end = range_arguments(request)
         width = int_argument(request, "width", 1, MAX_WIDTH)
         timeline = self._view(request).timeline
         if timeline.cell_count(width) > MAX_BIN_CELLS:
@@ -172,7 +177,7 @@ class Routes:
         return binary_answer(request, timeline.bins(start, end, width), compress=True)
 
     def _events(self, request: Request) -> Response:
-        start, end = _range(request)
+        start, end = range_arguments(request)
         limit = int_argument(request, "limit", 0, MAX_EVENTS, default=DEFAULT_EVENTS)
         return binary_answer(request, self._view(request).timeline.events(start, end, limit))
 
@@ -185,18 +190,18 @@ class Routes:
         return json_answer(request, timeline.at(lane, time))
 
     def _range(self, request: Request) -> Response:
-        start, end = _range(request)
+        start, end = range_arguments(request)
         return json_answer(request, self._view(request).ranges.accounting(start, end))
 
     def _find_kernels(self, request: Request) -> Response:
         from tb_gpu_doctor.plugin.timeline_range import DEFAULT_HITS, MAX_HITS
 
-        start, end = _range(request)
+        start, end = range_arguments(request)
         query = name_argument(request, "query")
         limit = int_argument(request, "limit", 0, MAX_HITS, default=DEFAULT_HITS)
         last = int_argument(request, "last", 0, 1, default=0) == 1
         view = self._view(request)
-        lane = _lane(request, view.timeline.lane_count)
+        lane = lane_argument(request, view.timeline.lane_count)
         return json_answer(request, view.ranges.find(query, start, end, limit, lane, last))
 
     def _next_gap(self, request: Request) -> Response:
@@ -204,27 +209,27 @@ class Routes:
         back = int_argument(request, "back", 0, 1, default=0) == 1
         shortest = int_argument(request, "shortest_ps", 0, 1 << 62, default=1)
         view = self._view(request)
-        lane = _lane(request, view.timeline.lane_count)
+        lane = lane_argument(request, view.timeline.lane_count)
         return json_answer(request, view.ranges.next_gap(time, back, shortest, lane))
 
     def _waits(self, request: Request) -> Response:
-        start, end = _range(request)
+        start, end = range_arguments(request)
         width = int_argument(request, "width", 1, MAX_WIDTH)
         return binary_answer(request, self._view(request).ranges.wait_bins(start, end, width), compress=True)
 
     def _streams(self, request: Request) -> Response:
         from tb_gpu_doctor.plugin.timeline_range import DEFAULT_STREAM_EVENTS, MAX_STREAM_EVENTS
 
-        start, end = _range(request)
+        start, end = range_arguments(request)
         limit = int_argument(request, "limit", 0, MAX_STREAM_EVENTS, default=DEFAULT_STREAM_EVENTS)
         view = self._view(request)
-        lane = _lane(request, view.timeline.lane_count)
+        lane = lane_argument(request, view.timeline.lane_count)
         if lane is None:
             raise HttpError(400, "bad_parameter", name="lane")
         return json_answer(request, view.ranges.streams(lane, start, end, limit))
 
     def _kernels(self, request: Request) -> Response:
-        return json_answer(request, self._view(request).kernels.table_json(_by(request)))
+        return json_answer(request, self._view(request).kernels.table_json(by_argument(request)))
 
     def _kernel_tree(self, request: Request) -> Response:
         kernels = self._view(request).kernels
@@ -247,7 +252,7 @@ class Routes:
         return json_answer(request, answer)
 
     def _kernels_csv(self, request: Request) -> Response:
-        return csv_answer(request, self._view(request).kernels.csv(_by(request)), "kernels.csv")
+        return csv_answer(request, self._view(request).kernels.csv(by_argument(request)), "kernels.csv")
 
     def _steps(self, request: Request) -> Response:
         return json_answer(request, self._view(request).steps_json)
@@ -277,13 +282,13 @@ class Routes:
         return json_answer(request, self._view(request).telemetry.answer(language(request)))
 
     def _telemetry_series(self, request: Request) -> Response:
-        metrics, points = _series_arguments(request)
+        metrics, points = series_arguments(request)
         window = unix_ms_range(request)
         return json_answer(request, self._view(request).telemetry.series(metrics, window, points))
 
     def _timeline_telemetry(self, request: Request) -> Response:
-        metrics, points = _series_arguments(request)
-        start, end = _range(request)
+        metrics, points = series_arguments(request)
+        start, end = range_arguments(request)
         view = self._view(request).telemetry
         return json_answer(request, view.lanes(metrics, start, end, points, language(request)))
 
@@ -298,7 +303,7 @@ class Routes:
             for name in ("batch_before", "batch_after")
         ]
         views = [
-            self._view_of(self._named(name_argument(request, f"{which}_run"), _session_argument(request, which)))
+            self._view_of(self._named(name_argument(request, f"{which}_run"), session_argument(request, which)))
             for which in ("before", "after")
         ]
         return json_answer(
@@ -396,47 +401,6 @@ def _page_html(page: str, lang: str) -> str:
     return html
 
 
-def _session_argument(request: Request, which: str) -> str:
-    return name_argument(request, f"{which}_session", MAX_SESSION_CHARS)
-
-
-def _lane(request: Request, count: int) -> int | None:
-    """The lane that the request names; None where it names none."""
-    if "lane" not in request.args:
-        return None
-    lane = int_argument(request, "lane", 0, 1 << 16)
-    if lane >= count:
-        raise HttpError(404, "unknown_lane", lane=str(lane))
-    return lane
-
-
-def _series_arguments(request: Request) -> tuple[list[str], int]:
-    """The metrics asked for and the most points of each series."""
-    from tb_gpu_doctor.plugin.telemetry_view import DEFAULT_POINTS, MAX_POINTS, metrics_argument
-
-    metrics = metrics_argument(name_argument(request, "metric"))
-    if metrics is None:
-        raise HttpError(400, "bad_parameter", name="metric")
-    return metrics, int_argument(request, "points", 2, MAX_POINTS, default=DEFAULT_POINTS)
-
-
-def _range(request: Request) -> tuple[int, int]:
-    start, end = time_argument(request, "start_ps"), time_argument(request, "end_ps")
-    if end <= start:
-        raise HttpError(400, "bad_parameter", "empty_range")
-    return start, end
-
-
-def _by(request: Request) -> By:
-    """How a kernel table sums up: per GPU unless asked otherwise."""
-    by = request.args.get("by", "gpu")
-    if by == "gpu":
-        return "gpu"
-    if by == "kernel":
-        return "kernel"
-    raise HttpError(400, "bad_parameter", "parameter_choice", name="by", choices="gpu, kernel")
-
-
 def _failure(found: FoundSession, job: Job[SessionView]) -> HttpError:
     """The answer for an analysis that failed: 500 when it is our fault, 422 when it is the file's."""
     error = job.error
@@ -448,32 +412,6 @@ def _failure(found: FoundSession, job: Job[SessionView]) -> HttpError:
     if error.code in OWN_FAILURES_ON_FILES:
         answer.status = 500
     return answer
-
-
-def _describe(found: FoundSession, lang: str) -> dict[str, Any]:
-    from tb_gpu_doctor.report.words import note_sentence
-
-    session = found.session
-    return {
-        "run": found.run,
-        "session": session.session,
-        "label": f"{found.run} · {session.session}" if found.run else session.session,
-        "hosts": list(dict.fromkeys(file.host for file in session.files)),
-        "format": session.files[0].format if session.files else "",
-        "size_bytes": session.size_bytes,
-        "modified_unix_s": session.modified_unix_s,
-        "problem": None if session.problem is None else note_sentence(session.problem, lang),
-        "related": None if found.offer is None else _describe_offer(found.offer),
-    }
-
-
-def _describe_offer(offer: Offer) -> dict[str, Any]:
-    return {
-        "session": offer.name,
-        "sessions": [{"run": member.run, "session": member.session} for member in offer.members],
-        "hosts": [file.host for member in offer.members for file in member.files],
-        "apart_s": offer.apart_s,
-    }
 
 
 def _wsgi(handler: Handler) -> WsgiApp:
