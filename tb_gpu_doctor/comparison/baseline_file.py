@@ -66,6 +66,7 @@ def to_dict(summary: RunSummary) -> dict[str, Any]:
                 "share": _round(finding.share),
                 "saving_ms_per_step": _ms(finding.saving_ps_per_step),
                 "gpus": list(finding.gpus),
+                **({} if finding.part_of is None else {"part_of": finding.part_of}),
             }
             for finding in summary.findings
         ],
@@ -211,7 +212,9 @@ def _finding(row: Mapping[str, Any]) -> FindingSum:
         _one_of(row["severity"], SEVERITIES),
         None if row["share"] is None else _number(row["share"]),
         _ps(row["saving_ms_per_step"]),
-        tuple(str(gpu) for gpu in row["gpus"]),
+        tuple(str(gpu) for gpu in _bounded(row["gpus"], _MAX_GPUS)),
+        # not written by earlier versions
+        None if row.get("part_of") is None else str(row["part_of"]),
     )
 
 

@@ -145,7 +145,9 @@ def _findings(run: RunSummary, limits: Limits, comparison: Comparison | None) ->
     for finding in run.findings:
         if finding.kind in limits.allowed:
             continue
-        if finding.severity in limits.severities or finding.kind in limits.kinds:
+        # What is told as a part of another finding weighs as much as that one, unless that one is allowed.
+        is_own = finding.part_of is None or finding.part_of in limits.allowed
+        if (finding.severity in limits.severities and is_own) or finding.kind in limits.kinds:
             key = "check.finding"
         elif old is not None and finding.kind not in known and finding.severity in limits.new_findings:
             if not could_show(finding.kind, old, run):

@@ -12,7 +12,7 @@ from tb_gpu_doctor.analysis.results import TraceAnalysis
 from tb_gpu_doctor.analysis.step_order import order_of_steps, step_keys
 from tb_gpu_doctor.analysis.step_parts import PART_IDS, step_parts, window_parts
 from tb_gpu_doctor.comparison.summary import FindingSum, Float64, KernelSum, RunSummary, fold_kernels, fold_steps
-from tb_gpu_doctor.diagnosis.model import Diagnosis
+from tb_gpu_doctor.diagnosis.model import Diagnosis, Finding
 from tb_gpu_doctor.telemetry.joining import Joined
 from tb_gpu_doctor.telemetry.step_times import global_batch
 from tb_gpu_doctor.traces.columns import PS_PER_MS, CopyKind, EventClass, Trace
@@ -42,8 +42,9 @@ def summarize(
     window_ps, shares, models = _windows(traces, analyses, job)
     folded_wall, folded_parts = fold_steps(wall, parts)
     # What is told as a part of another finding is there all the same, and not solved.
-    findings = [part for finding in diagnosis.findings for part in (finding, *finding.absorbed)]
-    hosts = sorted({ref.host for finding in findings for ref in finding.gpus})
+    findings: list[tuple[Finding, str | None]] = [(finding, None) for finding in diagnosis.findings]
+    findings += [(part, finding.kind) for finding in diagnosis.findings for part in finding.absorbed]
+    hosts = sorted({ref.host for finding, _ in findings for ref in finding.gpus})
     known = [(row.occupancy, row.total) for row in diagnosis.kernels if row.occupancy is not None and row.total > 0]
     return RunSummary(
         label=label,
@@ -68,8 +69,9 @@ def summarize(
                 finding.share,
                 finding.saving_ps_per_step,
                 tuple(f"{hosts.index(ref.host)}/{ref.id}" if len(hosts) > 1 else str(ref.id) for ref in finding.gpus),
+                part_of,
             )
-            for finding in findings
+            for finding, part_of in findings
             if not finding.is_about_profile
         ),
         doubts=tuple(sorted({f.kind for f in diagnosis.findings if f.is_about_profile})),

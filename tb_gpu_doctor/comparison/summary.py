@@ -37,7 +37,11 @@ class KernelSum:
 
 @dataclass(frozen=True)
 class FindingSum:
-    """One finding without its words; ``gpus`` are numbers, of several hosts with the host's, never its name."""
+    """One finding without its words.
+
+    ``gpus`` are numbers, of several hosts with the host's, never its name. ``part_of`` is the kind of the finding that
+    it is told as a part of, None for one that is told by itself.
+    """
 
     kind: str
     cause: str | None
@@ -45,6 +49,7 @@ class FindingSum:
     share: float | None
     saving_ps_per_step: float | None
     gpus: tuple[str, ...] = ()
+    part_of: str | None = None
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,7 @@ class RunSummary:
         window_ps: length of the analysed window, mean over the GPUs, 0 without any.
         window_parts: share of each part in the window, mean over the GPUs, shape (parts,); zeros without a window.
         kernels: longest first, by name and shape.
-        findings: as the diagnosis orders them.
+        findings: as the diagnosis orders them, then those that are told as a part of others.
         doubts: kinds of findings about the profile itself, such as ``serialized_kernels``.
         occupancy: weighted by time over the GPUs where it is known.
         telemetry: means over the GPUs by metric, those that were recorded.

@@ -161,6 +161,8 @@ def merge_findings(context: Context, findings: Sequence[Finding]) -> list[Findin
 def _joined(context: Context, merge: Merge, root: Finding, absorbed: Finding) -> Finding:
     limits = context.thresholds
     saving = root.saving_ps_per_step
+    # A flat list: who compares two runs must find what is still there, however often it was taken in.
+    parts = (*root.absorbed, replace(absorbed, absorbed=()), *absorbed.absorbed)
     if merge.counts:
         causes = (CAUSE_OF[root.kind], CAUSE_OF[absorbed.kind])
         gain = gain_of_causes(context, context.profiles, *causes)
@@ -168,7 +170,7 @@ def _joined(context: Context, merge: Merge, root: Finding, absorbed: Finding) ->
     if merge.adds == "sentence":
         said = absorbed.explanation[0]
         sentence = Phrase(f"findings.{absorbed.kind}.merged", {**said.params, **absorbed.title.params})
-        return replace(root, explanation=(*root.explanation, sentence), saving_ps_per_step=saving)
+        return replace(root, explanation=(*root.explanation, sentence), saving_ps_per_step=saving, absorbed=parts)
     half = limits.max_evidence // 2
     return replace(
         root,
@@ -178,4 +180,5 @@ def _joined(context: Context, merge: Merge, root: Finding, absorbed: Finding) ->
             : limits.max_evidence
         ],
         saving_ps_per_step=saving,
+        absorbed=parts,
     )

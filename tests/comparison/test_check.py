@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from tb_gpu_doctor.comparison.check import EXIT_STATUS, CheckResult, check
@@ -84,6 +86,19 @@ def test_findings_may_be_forbidden_allowed_or_new() -> None:
     assert check(run, Limits(new_findings=()), summary()).status == "pass"
     assert check(run, Limits(), run).status == "pass"
     assert MS == 10**9
+
+
+def test_what_is_told_as_a_part_of_another_finding_is_forbidden_all_the_same() -> None:
+    part = dataclasses.replace(finding("input_bound", "critical"), part_of="imbalance")
+    run = summary(findings=(finding("imbalance"), part))
+    assert check(run, Limits()).status == "pass", "the story is a warning"
+    assert statuses(check(run, Limits(kinds=("input_bound",)))) == {"findings.input_bound": "regression"}
+    assert statuses(check(run, Limits(allowed=("imbalance",)))) == {"findings.input_bound": "regression"}
+    alone = summary(findings=(finding("input_bound"), finding("imbalance")))
+    assert check(run, Limits(), alone).status == "pass", "it was there, if by itself"
+    assert statuses(check(run, Limits(), summary(findings=(finding("imbalance"),))))["findings.input_bound"] == (
+        "regression"
+    )
 
 
 def test_surely_no_slower_passes_though_it_may_be_faster() -> None:

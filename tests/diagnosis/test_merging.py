@@ -7,11 +7,16 @@ import dataclasses
 import pytest
 
 from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.comparison.check import check
+from tb_gpu_doctor.comparison.findings import compare_findings
+from tb_gpu_doctor.comparison.limits import Limits
+from tb_gpu_doctor.comparison.summarize import summarize
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
-from tb_gpu_doctor.diagnosis.merging import CAUSE_OF, MERGES, merge_findings
-from tb_gpu_doctor.diagnosis.model import TIMED_KINDS, Finding
+from tb_gpu_doctor.diagnosis.merging import CAUSE_OF, MERGES, Merge, merge_findings
+from tb_gpu_doctor.diagnosis.model import TIMED_KINDS, Finding, Phrase
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
+from tb_gpu_doctor.telemetry.joining import Joined
 from tb_gpu_doctor.texts import has_text
 from tests.analysis.small_traces import Recorder
 from tests.diagnosis.build import arrivals, profile
@@ -160,6 +165,52 @@ def test_a_slow_gpu_does_not_take_in_its_input() -> None:
     )  # fmt: skip
     found = timed(made)
     assert [(finding.kind, finding.cause) for finding in found] == [("imbalance", "slow_gpu"), ("input_bound", None)]
+
+
+# -- what was taken in is still there ------------------------------------------------------
+
+
+def found(kind: str) -> Finding:
+    """A finding as a rule makes it; only its kind matters here."""
+    facts = {"gpus": ("0",), "share": 0.1, "count": 1, "numbers": (1,), "step": 1.0}
+    title = Phrase(f"findings.{kind}.title", facts)
+    return Finding(kind, "warning", title, (Phrase(f"findings.{kind}.explanation", facts),), (), share=0.1)
+
+
+@pytest.mark.parametrize("merge", MERGES, ids=lambda merge: f"{merge.absorbing}-{merge.absorbed}")
+def test_a_comparison_finds_what_was_taken_in(merge: Merge, monkeypatch: pytest.MonkeyPatch) -> None:
+    always = dataclasses.replace(merge, condition=lambda *_: True)
+    monkeypatch.setattr("tb_gpu_doctor.diagnosis.merging.MERGES", (always,))
+    made = profile(2, idle={Cause.INPUT: 0.3})
+    context = Context((made,))
+    apart = (found(merge.absorbing), found(merge.absorbed))
+    merged = tuple(merge_findings(context, apart))
+    assert [finding.kind for finding in merged] == [merge.absorbing]
+    assert [part.kind for part in merged[0].absorbed] == [merge.absorbed]
+    diagnosis, job = diagnose_profiles([made]), context.job
+    two, one = (
+        summarize(dataclasses.replace(diagnosis, findings=given), [made.trace], [made.analysis], job, Joined(), "run")
+        for given in (apart, merged)
+    )
+    assert {(f.kind, f.part_of) for f in one.findings} == {
+        (merge.absorbing, None), (merge.absorbed, merge.absorbing),
+    }  # fmt: skip
+    for before, after in ((two, one), (one, two)):
+        assert {entry.change for entry in compare_findings(before, after)} == {"unchanged"}
+    forbidden = check(one, Limits(kinds=(merge.absorbed,)))
+    assert [(item.id, item.status) for item in forbidden.items] == [(f"findings.{merge.absorbed}", "regression")]
+
+
+def test_what_was_taken_in_twice_is_found_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = (
+        Merge("launch_bound", "step_outliers", lambda *_: True),
+        Merge("input_bound", "launch_bound", lambda *_: True),
+    )
+    monkeypatch.setattr("tb_gpu_doctor.diagnosis.merging.MERGES", table)
+    given = [found(kind) for kind in ("input_bound", "launch_bound", "step_outliers")]
+    (finding,) = merge_findings(Context((profile(2, idle={Cause.INPUT: 0.3}),)), given)
+    assert [part.kind for part in finding.absorbed] == ["launch_bound", "step_outliers"]
+    assert not any(part.absorbed for part in finding.absorbed)
 
 
 def test_nothing_to_merge_is_left_as_it_is() -> None:
