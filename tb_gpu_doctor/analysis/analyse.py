@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tb_gpu_doctor.analysis.accounting import account, all_busy_sets, summarise
 from tb_gpu_doctor.analysis.callers import causality
+from tb_gpu_doctor.analysis.collective_candidates import find_candidates
 from tb_gpu_doctor.analysis.contention import find_contention
 from tb_gpu_doctor.analysis.critical_path import step_costs
 from tb_gpu_doctor.analysis.host_activity import HostActivity
@@ -17,6 +18,7 @@ from tb_gpu_doctor.analysis.lateness import find_lateness
 from tb_gpu_doctor.analysis.launch_queue import launch_queues
 from tb_gpu_doctor.analysis.launches import launch_of, launch_stats
 from tb_gpu_doctor.analysis.layer_scopes import layer_scopes
+from tb_gpu_doctor.analysis.outline import outline
 from tb_gpu_doctor.analysis.placement import charge_bounces, find_bounces
 from tb_gpu_doctor.analysis.results import TraceAnalysis
 from tb_gpu_doctor.analysis.step_inference import infer_steps
@@ -67,6 +69,7 @@ def _analyse(trace: Trace, report: Callable[[float], None], side: ThreadPoolExec
             kernels=kernel_table(trace, None, steps),
             launches=(),
             pipelines=find_pipelines(trace, recorded_span(trace), causes),
+            outline=outline(trace),
         )
     tabulating = side.submit(lambda: kernel_table(trace, window, steps, layer_scopes(trace, launch, causes)))
     gaps = find_gaps(trace, window, launch, causes, acting.result())
@@ -101,6 +104,8 @@ def _analyse(trace: Trace, report: Callable[[float], None], side: ThreadPoolExec
         contention=find_contention(trace, window, steps, gaps, launch, causes),
         serialized=find_serialized(trace, window, launch),
         pipelines=pipelines,
+        candidates=find_candidates(trace, window, steps),
+        outline=outline(trace, busy_of),
     )
 
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tb_gpu_doctor.analysis.collective_candidates import Key, Lane, candidates_of
 from tb_gpu_doctor.analysis.collective_groups import split_groups
-from tb_gpu_doctor.analysis.collective_kinds import NEEDS_ALL, CollectiveKind, kinds, sizes
-from tb_gpu_doctor.analysis.collective_matching import Events, identities, packed
+from tb_gpu_doctor.analysis.collective_matching import Events, identities
 from tb_gpu_doctor.analysis.results import TraceAnalysis
-from tb_gpu_doctor.traces.columns import NO_STAT, CopyKind, EventClass, Int32, Int64, Trace
+from tb_gpu_doctor.traces.columns import Int32, Int64, Trace
 from tb_gpu_doctor.traces.grouping import distinct, group
 
 
@@ -97,13 +97,9 @@ def match_collectives(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]
     rows = np.flatnonzero((row >= 0).sum(axis=1) >= 2)
     if not len(rows):
         return None
-    row, first = row[rows], first[rows]
     start, end = np.zeros_like(row), np.zeros_like(row)
-    for index, (which, _) in enumerate(parts):
-        there = row[:, index] >= 0
-        source = traces[which].device_events
-        start[there, index] = source.start[row[there, index]]
-        end[there, index] = source.end[row[there, index]]
+    start[at, events.part], end[at, events.part] = events.start, events.end
+    row, first, start, end = row[rows], first[rows], start[rows], end[rows]
     return Collectives(
         trace=np.array([which for which, _ in parts], np.int32),
         device=np.array([device for _, device in parts], np.int32),
@@ -127,76 +123,37 @@ def _gather(
     marked = all(a.steps.source == "marked" and a.steps.count for a in analyses if a.window is not None)
     parts: list[tuple[int, int]] = []
     columns: list[tuple[Int64, ...]] = []
-    lanes: dict[tuple[bytes, ...], int] = {}
-    keys: dict[tuple[object, ...], int] = {}
+    # Numbers for communicators and for kinds of collectives that mean the same in all traces.
+    lanes: dict[Lane, int] = {}
+    keys: dict[Key, int] = {}
     for which, (trace, analysis) in enumerate(zip(traces, analyses, strict=True)):
-        if analysis.window is None:
+        found = candidates_of(trace, analysis)
+        if found is None:
             continue
-        events = trace.device_events
-        rows = np.flatnonzero(
-            (events.klass == EventClass.COMMUNICATION)
-            & (events.copy_kind == CopyKind.NONE)
-            & (events.start >= analysis.window.start)
-            & (events.start < analysis.window.end)
-        )
-        step = np.full(len(rows), -1, np.int64)
+        step = np.full(len(found.row), -1, np.int64)
+        used = np.ones(len(found.row), np.bool_)
         if marked:
-            index = analysis.steps.event_step[rows]
-            good = (index >= 0) & analysis.steps.complete[index]
-            rows, step = rows[good], analysis.steps.number[index[good]]
-        computing = distinct(events.device[events.klass == EventClass.COMPUTE])
+            used = (found.step >= 0) & analysis.steps.complete[found.step]
+            step = analysis.steps.number[found.step]
         part = np.full(len(trace.devices), -1, np.int64)
-        for device in np.intersect1d(computing, events.device[rows]).tolist():
+        for device in np.intersect1d(found.computing, found.device[used]).tolist():
             part[device] = len(parts)
             parts.append((which, device))
-        used = part[events.device[rows]] >= 0
-        rows, step = rows[used], step[used]
-        kind, size = kinds(trace, rows), sizes(trace, rows)
-        lane, key = _lanes_and_keys(trace, rows, kind, size, lanes, keys)
-        columns.append(
-            (part[events.device[rows]], step, lane, key, events.start[rows], events.end[rows], rows, kind, size)
-        )
+        rows = np.flatnonzero(used & (part[found.device] >= 0))
+        lane_of, key_of = np.zeros(len(found.keys), np.int64), np.zeros(len(found.keys), np.int64)
+        for code in distinct(found.code[rows]).tolist():
+            lane_of[code] = lanes.setdefault(found.lanes[code], len(lanes))
+            key_of[code] = keys.setdefault(found.keys[code], len(keys))
+        lane, key = lane_of[found.code], key_of[found.code]
+        whole = (
+            part[found.device], step, lane, key, found.start, found.end, found.row, found.kind, found.size_bytes
+        )  # fmt: skip
+        columns.append(tuple(column[rows] for column in whole))
     if not columns:
         return [], Events(*(np.zeros(0, np.int64) for _ in range(9))), ()
     made = Events(*(np.concatenate(column) for column in zip(*columns, strict=True)))
     names = tuple(b" ".join(filter(None, texts)).decode("utf-8", "replace") for texts in lanes)
     return parts, made.only(np.lexsort((made.start, made.key, made.lane, made.step, made.part))), names
-
-
-def _lanes_and_keys(
-    trace: Trace,
-    rows: Int64,
-    kind: Int64,
-    size: Int64,
-    lanes: dict[tuple[bytes, ...], int],
-    keys: dict[tuple[object, ...], int],
-) -> tuple[Int64, Int64]:
-    """Numbers for communicators and for kinds of collectives that mean the same in all traces."""
-    events, stats = trace.device_events, trace.device_stats
-    process_group = stats.get("process_group", NO_STAT).at(rows)
-    ranks = stats.get("group_ranks", NO_STAT).at(rows)
-    # PyTorch's word says more than the kernel's name, which may differ by algorithm.
-    word = stats.get("collective", NO_STAT).at(rows)
-    name = np.where(word >= 0, word, events.name[rows])
-    # sizes of the others may differ between participants
-    same_size = np.where(np.isin(kind, NEEDS_ALL) & (kind != CollectiveKind.ALL_TO_ALL), size, -1)
-    code = packed(process_group, ranks, name.astype(np.int64), events.hlo_op[rows].astype(np.int64), kind, same_size)
-    count = int(code.max()) + 1 if len(code) else 0
-    example = np.zeros(count, np.int64)
-    example[code] = np.arange(len(code))
-    lane_of, key_of = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    for index, at in enumerate(example.tolist()):
-        texts = [trace.strings.raw(int(i)) if i >= 0 else b"" for i in (process_group[at], ranks[at])]
-        lane_of[index] = lanes.setdefault(tuple(texts), len(lanes))
-        hlo = int(events.hlo_op[rows[at]])
-        key = (
-            trace.strings.raw(int(name[at])) if name[at] >= 0 else b"",
-            trace.strings.raw(hlo) if hlo >= 0 else b"",
-            int(kind[at]),
-            int(same_size[at]),
-        )
-        key_of[index] = keys.setdefault(key, len(keys))
-    return lane_of[code], key_of[code]
 
 
 def _members(events: Events) -> Int64:

@@ -8,7 +8,7 @@ smaller error is used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,9 +18,9 @@ from tb_gpu_doctor.analysis import intervals
 from tb_gpu_doctor.analysis.clocks import Clocks, find_clocks
 from tb_gpu_doctor.analysis.collective_kinds import NEEDS_ALL, NOT_FOR_ALL, CollectiveKind, bus_factor
 from tb_gpu_doctor.analysis.collectives import Collectives, match_collectives
-from tb_gpu_doctor.analysis.results import BoolArray, TraceAnalysis, Window
+from tb_gpu_doctor.analysis.results import BoolArray, TraceAnalysis
 from tb_gpu_doctor.analysis.step_parts import communication_layers
-from tb_gpu_doctor.traces.columns import PS_PER_US, Int64, Trace
+from tb_gpu_doctor.traces.columns import PS_PER_US, Int32, Int64, Trace
 
 Method = Literal["one_clock", "aligned", "durations"]
 # Ends of what may not be one collective must lie this close together, of the longest participant's time.
@@ -129,8 +129,26 @@ class Job:
 NO_MEETINGS = Meetings(*(np.zeros(0, np.int64) for _ in range(3)))
 
 
-def analyse_job(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]) -> Job:
-    """Everything that needs more than one GPU."""
+@dataclass(frozen=True)
+class Encounters:
+    """One GPU of one file with its meetings: what splitting its exposed communication needs."""
+
+    which: int
+    device: int
+    meetings: Meetings
+
+
+Split = Callable[[Sequence[Encounters]], Sequence[Exposed]]
+
+
+def analyse_job(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], split: Split | None = None) -> Job:
+    """Everything that needs more than one GPU.
+
+    Args:
+        traces: of the job's files.
+        analyses: of the same files.
+        split: gives `exposed_of_gpu` of many GPUs, where their columns are; by default here.
+    """
     collectives = match_collectives(traces, analyses)
     clocks = find_clocks(collectives, len(traces))
     lateness = None
@@ -142,7 +160,7 @@ def analyse_job(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]) -> J
         collectives,
         clocks,
         lateness,
-        _exposed(traces, analyses, meetings),
+        _exposed(traces, analyses, meetings, split or (lambda found: _split_here(traces, analyses, found))),
         meetings,
         _bandwidth(lateness),
         missing_ranks(traces),
@@ -214,9 +232,12 @@ def _last_end_of_trace(found: Collectives) -> Int64:
 
 
 def _exposed(
-    traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], meetings: dict[tuple[int, int], Meetings]
+    traces: Sequence[Trace],
+    analyses: Sequence[TraceAnalysis],
+    meetings: dict[tuple[int, int], Meetings],
+    split: Split,
 ) -> dict[tuple[int, int], Exposed]:
-    result = {}
+    found = []
     for which, (trace, analysis) in enumerate(zip(traces, analyses, strict=True)):
         if analysis.window is None:
             continue
@@ -224,10 +245,14 @@ def _exposed(
             rows = trace.device_events.of_device(device.index)
             if rows.stop > rows.start:
                 met = meetings.get((which, device.index), NO_MEETINGS)
-                result[which, device.index] = exposed_of_gpu(
-                    trace, device.index, analysis.window, met.wait_of_events(rows)
-                )
-    return result
+                found.append(Encounters(which, device.index, met))
+    return {(e.which, e.device): exposed for e, exposed in zip(found, split(found), strict=True)}
+
+
+def _split_here(
+    traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], found: Sequence[Encounters]
+) -> list[Exposed]:
+    return [exposed_of_gpu(traces[e.which], analyses[e.which], e.device, e.meetings) for e in found]
 
 
 def _all_meetings(
@@ -260,10 +285,17 @@ def waits_per_step(analysis: TraceAnalysis, meetings: Mapping[int, Meetings]) ->
     wait = np.zeros((len(steps.number) + 1, steps.start.shape[1]), np.int64)  # the last row: outside steps
     for device, met in meetings.items():
         if device < wait.shape[1]:
-            np.add.at(wait[:, device], steps.event_step[met.row], met.wait)
+            np.add.at(wait[:, device], _steps_of(analysis, met.row), met.wait)
     complete = np.flatnonzero(steps.complete)
     wall = np.where(steps.end[complete] >= 0, steps.end[complete] - steps.start[complete], 0)
     return np.asarray(np.minimum(wait[complete], wall), dtype=np.int64)
+
+
+def _steps_of(analysis: TraceAnalysis, rows: Int64) -> Int32:
+    """Index into `Steps` of device events that were matched with others."""
+    if analysis.candidates is not None:
+        return analysis.candidates.step_of(rows)
+    return np.asarray(analysis.steps.event_step[rows], np.int32)
 
 
 def _meetings(lateness: JobLateness) -> dict[tuple[int, int], Meetings]:
@@ -276,15 +308,18 @@ def _meetings(lateness: JobLateness) -> dict[tuple[int, int], Meetings]:
     return result
 
 
-def exposed_of_gpu(trace: Trace, device: int, window: Window, wait: Int64) -> Exposed:
-    """Split the exposed communication of one GPU.
+def exposed_of_gpu(trace: Trace, analysis: TraceAnalysis, device: int, met: Meetings) -> Exposed:
+    """Split the exposed communication of one GPU over its window, which there must be.
 
     Args:
-        trace: the trace.
+        trace: the file.
+        analysis: of it.
         device: index of the GPU.
-        window: the analysed stretch.
-        wait: of each event of the GPU, its time inside a collective before the last came; -1 where unknown.
+        met: its collectives that were matched with those of others.
     """
+    window = analysis.window
+    assert window is not None
+    wait = met.wait_of_events(trace.device_events.of_device(device))
     base, with_moving, with_unsplit, whole = (
         intervals.measure(intervals.clip(layer, window.start, window.end))
         for layer in communication_layers(trace, device, wait)

@@ -7,7 +7,7 @@ those with at least one device event.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,10 @@ from tb_gpu_doctor.analysis.launch_results import Contention, LaunchQueue, Strea
 from tb_gpu_doctor.analysis.transfer_results import Bounces, Transfers
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.traces.columns import Int32, Int64, UInt8
+
+if TYPE_CHECKING:
+    from tb_gpu_doctor.analysis.collective_candidates import Candidates
+    from tb_gpu_doctor.analysis.outline import Outline
 
 StepSource = Literal["marked", "inferred", "none"]
 BoolArray = NDArray[np.bool_]
@@ -211,7 +215,8 @@ class TraceAnalysis:
     ``window`` is None when the trace holds no device event; then ``accounting``,
     ``gaps`` (empty), ``summaries`` and ``launches`` hold nothing. ``recorded`` is the
     recorded time of the file, None when it cannot be told. ``pipelines`` are the input pipelines,
-    the one that GPUs waited for longest first; they are found without a window as well.
+    the one that GPUs waited for longest first; they are found without a window as well. ``candidates`` and
+    ``outline`` are None in analyses that were put together by hand: `candidates_of`, `HostProfile.outline`.
     """
 
     steps: Steps
@@ -230,3 +235,5 @@ class TraceAnalysis:
     queues: tuple[LaunchQueue, ...] = ()
     contention: tuple[Contention, ...] = ()
     serialized: tuple[StreamOverlap, ...] = ()
+    candidates: Candidates | None = None
+    outline: Outline | None = None

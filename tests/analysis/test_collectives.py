@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tb_gpu_doctor.analysis.analyse import analyse
 from tb_gpu_doctor.analysis.clocks import find_clocks
 from tb_gpu_doctor.analysis.collective_kinds import CollectiveKind, bus_factor, kind_of, kinds, sizes
 from tb_gpu_doctor.analysis.collectives import Collectives, match_collectives
@@ -101,8 +102,6 @@ def test_swapped_collectives_of_two_streams_still_match() -> None:
             near = start + (2 if (k + host) % 2 else -2)
             record.work(near, end, stream=2, klass=EventClass.COMMUNICATION, name=other)
         traces.append(record.trace())
-    from tb_gpu_doctor.analysis.analyse import analyse
-
     found = match_collectives(traces, [analyse(trace) for trace in traces])
     assert found is not None
     assert len(found) == 40 and found.present.all()
@@ -137,11 +136,11 @@ def with_arguments(trace: Trace, groups: list[str], elements: list[int], dtype: 
 def test_communicators_part_what_looks_alike() -> None:
     """Four ranks, two groups of two: rank 0 with 1, rank 2 with 3."""
     job = random_job(5, hosts=4, count=6)
-    traces, analyses = job.analysed()
     traces = [
-        with_arguments(trace, ["[0, 1]" if host < 2 else "[2, 3]"] * 6, [1024] * 6) for host, trace in enumerate(traces)
+        with_arguments(trace, ["[0, 1]" if host < 2 else "[2, 3]"] * 6, [1024] * 6)
+        for host, trace in enumerate(job.traces())
     ]
-    found = match_collectives(traces, analyses)
+    found = match_collectives(traces, [analyse(trace) for trace in traces])
     assert found is not None
     assert len(found) == 12 and (found.expected == 2).all()
     assert (
@@ -154,10 +153,10 @@ def test_communicators_part_what_looks_alike() -> None:
 def test_sizes_part_what_looks_alike() -> None:
     job = random_job(6, hosts=2, count=3)
     job.lost = {(1, 1)}
-    traces, analyses = job.analysed()
+    traces = job.traces()
     traces[0] = with_arguments(traces[0], ["g"] * 3, [1, 2, 3])
     traces[1] = with_arguments(traces[1], ["g"] * 2, [1, 3])
-    found = match_collectives(traces, analyses)
+    found = match_collectives(traces, [analyse(trace) for trace in traces])
     assert found is not None
     assert sorted(found.size_bytes.tolist()) == [2, 6] and found.unmatched.tolist() == [1, 0]
 

@@ -123,9 +123,8 @@ def test_bus_bandwidth() -> None:
     job = Job([0, 700])
     for k in range(4):
         job.collective([1000 * k + 100, 1000 * k + 300], [1000 * k + 800] * 2, "ncclDevKernel_AllReduce")
-    traces, analyses = job.analysed()
-    traces = [with_arguments(trace, ["g"] * 4, [1 << 20] * 4) for trace in traces]
-    bandwidth = analyse_job(traces, analyses).bandwidth
+    traces = [with_arguments(trace, ["g"] * 4, [1 << 20] * 4) for trace in job.traces()]
+    bandwidth = analyse_job(traces, [analyse(trace) for trace in traces]).bandwidth
     assert bandwidth is not None
     assert (bandwidth.collectives, bandwidth.size_bytes) == (4, 4 << 21)
     # two ranks: factor 2 (2 - 1) / 2 = 1; the last to come takes 500 us
