@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tb_gpu_doctor.comparison.bootstrap import (
     block_length,
+    correlation,
     difference,
     relative_difference,
     resample,
@@ -29,18 +30,21 @@ def skewed(random: np.random.Generator, steps: int) -> Float64:
 
 
 def correlated(random: np.random.Generator, steps: int) -> Float64:
-    noise, level = random.standard_normal(steps), 0.0
-    values = np.empty(steps)
-    for index in range(steps):
+    noise, level = random.standard_normal(steps + 20), 0.0
+    values = np.empty(steps + 20)
+    for index in range(steps + 20):  # the first ones bring the series to its own scatter
         level = 0.6 * level + noise[index]
         values[index] = 100 + 4 * level
-    return values
+    return values[20:]
 
 
 @pytest.mark.parametrize(
     ("draw", "steps", "least"),
-    [(independent, 8, 0.93), (independent, 40, 0.93), (skewed, 10, 0.90), (skewed, 60, 0.92), (correlated, 80, 0.88)],
-)
+    [
+        (independent, 5, 0.94), (independent, 8, 0.94), (independent, 40, 0.94), (skewed, 10, 0.94),
+        (skewed, 60, 0.93), (correlated, 10, 0.91), (correlated, 20, 0.92), (correlated, 80, 0.92),
+    ],
+)  # fmt: skip
 def test_two_like_runs_differ_surely_in_few_pairs_only(
     draw: Callable[[np.random.Generator, int], Float64], steps: int, least: float
 ) -> None:
@@ -49,6 +53,32 @@ def test_two_like_runs_differ_surely_in_few_pairs_only(
         before, after = (draw(random, steps)[:, None] for _ in range(2))
         held += not relative_difference(resample(before, 1, 600), resample(after, 2, 600), 0).excludes_zero
     assert held / pairs >= least
+
+
+@pytest.mark.parametrize("steps", [5, 10, 20])
+def test_neighbours_that_resemble_each_other_are_not_called_slower(steps: int) -> None:
+    """Correlation hardly shows in so few steps, and must not be taken for a change all the same."""
+    random, pairs, sure = np.random.default_rng(11), 300, 0
+    for _ in range(pairs):
+        change = relative_difference(
+            *(resample(correlated(random, steps)[:, None], seed, 400) for seed in (1, 2)), column=0
+        )
+        sure += change.excludes_zero and abs(change.value) >= 0.05
+    assert sure / pairs <= (0.12 if steps == 5 else 0.06)
+
+
+def test_correlation_is_mended_for_few_steps_and_bounded() -> None:
+    random = np.random.default_rng(2)
+    found = [correlation(correlated(random, 12)) for _ in range(600)]
+    assert 0.4 < float(np.mean(found)) < 0.62 and max(found) <= 0.9 and min(found) == 0.0
+    assert correlation(np.full(9, 2.0)) == correlation(np.array([1.0, 9.0])) == 0.0
+    assert correlation(np.array([1.0, 2.0] * 20)) == 0.0, "steps that alternate are no surer than independent ones"
+
+
+def test_a_mean_of_one_long_wait_leaves_every_change_possible() -> None:
+    before, after = np.array([[1.0], [1.0], [1.0], [90.0], [95.0]]), np.full((5, 1), 1.0)
+    change = relative_difference(resample(before, 1), resample(after, 2), 0)
+    assert math.isfinite(change.high) and change.high > 0 > change.low > -1
 
 
 def test_a_change_beyond_the_noise_is_seen_and_its_interval_holds_it() -> None:
