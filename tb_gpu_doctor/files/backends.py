@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib
 import logging
 import os
 from collections.abc import Mapping
-from datetime import datetime, timezone
-from email.utils import parsedate_to_datetime
 from typing import Any
+from urllib.parse import unquote
 
 from tb_gpu_doctor.files.errors import RemoteError, translated
-from tb_gpu_doctor.files.names import scheme_of, scrubbed
+from tb_gpu_doctor.files.names import scheme_of, scrubbed, split_address
+from tb_gpu_doctor.files.patience import ask_timeout_s, call_timeout_s
 
 # The extra of this package that brings what a scheme needs.
 _EXTRAS = {
@@ -21,23 +24,11 @@ _EXTRAS = {
     **dict.fromkeys(("http", "https"), "http"),
     **dict.fromkeys(("sftp", "ssh"), "sftp"),
 }
-# A call that takes longer is given up, where the backend allows it.
-CALL_TIMEOUT_S = 60.0
-# The same of a question with a short answer: a server that cannot be reached is told soon.
-ASK_TIMEOUT_S = 20.0
 _HTTP = ("http", "https")
-_LOGGERS = ("fsspec", "gcsfs", "s3fs", "adlfs", "aiobotocore", "botocore", "azure", "google")
-_TIMES = (
-    "LastModified",
-    "last_modified",
-    "Last-Modified",
-    "mtime",
-    "updated",
-    "modificationTime",
-    "modified",
-    "created",
-)
-_TAGS = ("ETag", "etag", "generation", "VersionId", "version_id", "md5Hash", "md5", "checksum", "content_md5")
+_SFTP = ("sftp", "ssh")
+_S3 = ("s3", "s3a")
+_GCS = ("gs", "gcs")
+_LOGGERS = ("fsspec", "gcsfs", "s3fs", "adlfs", "aiobotocore", "botocore", "azure", "google", "paramiko", "asyncio")
 
 
 def install_command(scheme: str) -> str:
@@ -67,13 +58,13 @@ def open_backend(address: str) -> Any:
     except ValueError:
         raise RemoteError("remote_unknown", scheme=scheme) from None
     try:
-        options = {**kind._get_kwargs_from_urls(address), **_options(scheme, fsspec.config.conf)}
-        # What a listing holds is cached here, bounded and for a known time; the backend's own cache knows no end.
-        return kind(skip_instance_cache=True, use_listings_cache=False, **options)
+        options = {**kind._get_kwargs_from_urls(address), **_credentials(scheme, address)}
+        options |= _options(scheme, fsspec.config.conf)
+        return _settled(_made(kind, scheme, options, address), scheme)
     except ImportError as error:  # found only now that a part of it is missing
         raise _missing(scheme, error) from None
     except Exception as error:
-        raise translated(error, scheme) from None
+        raise translated(error, scheme, _secrets(address)) from None
 
 
 def _missing(scheme: str, error: ImportError) -> RemoteError:
@@ -82,18 +73,82 @@ def _missing(scheme: str, error: ImportError) -> RemoteError:
     return RemoteError("remote_backend", scheme=scheme, command=command)
 
 
+def _made(kind: Any, scheme: str, options: dict[str, Any], address: str) -> Any:
+    backend = kind(skip_instance_cache=True, **options)
+    if scheme not in _GCS or not hasattr(backend, "_lookup_bucket_type"):
+        return backend
+    # Newer versions ask by gRPC for the kind of a bucket, which many proxies and emulators do not pass on, and try for
+    # a minute at each call. Only buckets within one zone cannot be read without it.
+    if not os.environ.get("STORAGE_EMULATOR_HOST"):
+        with contextlib.suppress(Exception):
+            found = call(backend, "lookup_bucket_type", split_address(address)[2].partition("/")[0], timeout_s=3.0)
+            if str(getattr(found, "name", found)).startswith("ZONAL"):
+                return backend
+    plain = importlib.import_module("gcsfs.core").GCSFileSystem
+    return plain(skip_instance_cache=True, **options)
+
+
+def _settled(backend: Any, scheme: str) -> Any:
+    """The backend without a cache of its own, and with an end to its waiting where it knows none."""
+    # What a listing holds is cached here, bounded and for a known time; the backend's own cache knows no end.
+    # Not an option when it is made: some pass all options on to what connects.
+    if hasattr(backend, "dircache"):
+        backend.dircache.use_listings_cache = False
+    if hasattr(backend, "use_listings_cache"):
+        backend.use_listings_cache = False
+    if scheme in _SFTP and hasattr(backend, "ftp"):
+        backend.ftp.get_channel().settimeout(call_timeout_s())
+    session: Any = getattr(backend, "session", None)
+    if scheme == "webhdfs" and hasattr(session, "request"):
+        session.request = functools.partial(session.request, timeout=(ask_timeout_s(), call_timeout_s()))
+    return backend
+
+
+def _user_and_password(address: str) -> tuple[str, str]:
+    user, _, password = split_address(address)[1].removesuffix("@").partition(":")
+    return user, password
+
+
+def _secrets(address: str) -> tuple[str, ...]:
+    user, password = _user_and_password(address)
+    return (f"{user}:{password}", password, unquote(password)) if password else ()
+
+
+def _credentials(scheme: str, address: str) -> dict[str, str]:
+    """User and password of an address, as the backend takes them: fsspec leaves them encoded, or in the path."""
+    user, password = _user_and_password(address)
+    if scheme in _S3:
+        # A secret key may hold a slash or a plus, and mostly nobody has encoded it.
+        return {"key": unquote(user), "secret": unquote(password)} if password else {}
+    if scheme in (*_SFTP, "ftp", "smb"):
+        found = {"username": user, "password": password}
+    elif scheme == "webhdfs":
+        found = {"user": user, "password": password}
+    else:
+        found = {"user": user} if scheme in ("hdfs", "arrow_hdfs") else {}
+    return {name: unquote(value) for name, value in found.items() if value}
+
+
 def _options(scheme: str, configured: Mapping[str, Any]) -> dict[str, Any]:
     """What a backend is told beside the address; what the user has set up for fsspec wins."""
     known = configured.get(scheme) or {}
-    if scheme in ("s3", "s3a") and "endpoint_url" not in known:
+    options: dict[str, Any] = {}
+    if scheme in _S3:
         endpoint = _s3_endpoint()
-        return {"endpoint_url": endpoint} if endpoint else {}
-    if scheme in _HTTP and "client_kwargs" not in known:
+        options = {"endpoint_url": endpoint} if endpoint else {}
+    elif scheme in _GCS:
+        options = {"access": "read_only"}
+    elif scheme in _HTTP:
         import aiohttp
 
         # Large files take long; a server that says nothing does not.
-        return {"client_kwargs": {"timeout": aiohttp.ClientTimeout(total=None, sock_connect=15, sock_read=60)}}
-    return {}
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=ask_timeout_s(), sock_read=call_timeout_s())
+        options = {"client_kwargs": {"timeout": timeout}}
+    elif scheme in _SFTP:
+        options = dict.fromkeys(("timeout", "banner_timeout", "auth_timeout"), ask_timeout_s())
+    elif scheme == "ftp":
+        options = {"timeout": ask_timeout_s()}
+    return {name: value for name, value in options.items() if name not in known}
 
 
 def _s3_endpoint() -> str:
@@ -106,40 +161,10 @@ def _s3_endpoint() -> str:
     return endpoint
 
 
-def call(backend: Any, name: str, *arguments: Any, timeout_s: float = CALL_TIMEOUT_S, **named: Any) -> Any:
+def call(backend: Any, name: str, *arguments: Any, timeout_s: float, **named: Any) -> Any:
     """Call a method of a backend, for a bounded time where it runs on fsspec's loop."""
     if getattr(backend, "async_impl", False) and not getattr(backend, "asynchronous", False):
         from fsspec.asyn import sync
 
         return sync(backend.loop, getattr(backend, f"_{name}"), *arguments, timeout=timeout_s, **named)
     return getattr(backend, name)(*arguments, **named)
-
-
-def modified_ns(info: Mapping[str, Any]) -> int:
-    """When a file was written last, in Unix nanoseconds, as a listing or an info says; 0 where none does."""
-    for key in _TIMES:
-        value = info.get(key)
-        try:
-            if isinstance(value, str):
-                value = _parsed(value)
-            if isinstance(value, datetime):
-                value = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
-                return int(value.timestamp() * 1e6) * 1000
-            if isinstance(value, (int, float)) and value > 0:
-                seconds = value / 1000 if value > 1e11 else value  # WebHDFS tells milliseconds
-                return int(seconds * 1e6) * 1000
-        except (ValueError, OverflowError, TypeError):
-            continue
-    return 0
-
-
-def _parsed(value: str) -> datetime:
-    try:
-        return datetime.fromisoformat(value.replace("Z", "+00:00"))
-    except ValueError:
-        return parsedate_to_datetime(value)
-
-
-def tag_of(info: Mapping[str, Any]) -> str:
-    """What the store itself names a file's present content by; "" where it does not."""
-    return " ".join(f"{key}={info[key]}" for key in _TAGS if info.get(key))

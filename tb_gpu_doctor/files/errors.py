@@ -66,8 +66,15 @@ def _rebuilt(code: str, params: dict[str, Any]) -> RemoteError:
     return RemoteError(code, **params)
 
 
-def translated(error: BaseException, scheme: str, secrets: tuple[str, ...] = ()) -> OSError:
-    """What a backend's exception means: a `RemoteError`, or `FileNotFoundError`. Nothing secret is left in it."""
+def translated(error: BaseException, scheme: str, secrets: tuple[str, ...] = (), seconds: float = 0.0) -> OSError:
+    """What a backend's exception means: a `RemoteError`, or `FileNotFoundError`. Nothing secret is left in it.
+
+    Args:
+        error: whatever a backend raised.
+        scheme: of the address.
+        secrets: what may not be told.
+        seconds: how long was waited for it, where that is known.
+    """
     if isinstance(error, RemoteError):
         return error
     chain = _chain(error)
@@ -84,6 +91,8 @@ def translated(error: BaseException, scheme: str, secrets: tuple[str, ...] = ())
         return RemoteError("remote_denied", scheme=scheme, reason=reason)
     if "fileexpired" in names:
         return RemoteError("remote_changed")
+    if seconds and "timeout" in names and words.strip() in ("", "timed out"):
+        return RemoteError("remote_timeout", seconds=seconds)
     if any(isinstance(link, (TimeoutError, ConnectionError)) for link in chain) or "timeout" in names:
         return RemoteError("remote_unreachable", reason=reason)
     if any(name in names for name in _UNREACHABLE):

@@ -7,10 +7,13 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from tb_gpu_doctor.files.errors import RemoteError
 from tb_gpu_doctor.files.names import is_remote, local_path, shown
+
+if TYPE_CHECKING:
+    from tb_gpu_doctor.files.remote import RemoteFiles
 
 _PIECE_BYTES = 8 << 20
 # What stays free where the copy lies.
@@ -51,17 +54,18 @@ def read_head(path: str, most: int) -> bytes:
     if not is_remote(path):
         with open(path, "rb") as file:
             return file.read(most)
+    from tb_gpu_doctor.files.readers import reading
     from tb_gpu_doctor.files.remote import remote_at
 
-    files = remote_at(path)
+    connection = remote_at(path).connection
     pieces, missing = [], most
     try:
-        with _opened(files.backend(), files.inner(shown(path))) as source:
+        with reading(connection, shown(path), min(most, _PIECE_BYTES)) as source:
             while missing > 0 and (piece := source.read(min(missing, _PIECE_BYTES))):
                 pieces.append(piece)
                 missing -= len(piece)
     except Exception as error:
-        raise files.translated(error) from None
+        raise connection.translated(error) from None
     return b"".join(pieces)
 
 
@@ -88,17 +92,19 @@ def download(path: str, into: BinaryIO, progress: Callable[[float], None] | None
     Raises:
         OSError: `RemoteError` ``remote_no_room``, ``remote_changed``, or what the backend says.
     """
+    from tb_gpu_doctor.files.readers import reading
     from tb_gpu_doctor.files.remote import remote_at
 
     files = remote_at(path)
     path = shown(path)
     free = shutil.disk_usage(tempfile.gettempdir()).free - _RESERVE_BYTES
     try:
-        with _opened(files.backend(), files.inner(path)) as source:
-            size = getattr(source, "size", None)
-            size = size if isinstance(size, int) and not isinstance(size, bool) else None
+        with reading(files.connection, path, _PIECE_BYTES) as source:
+            size = source.size
             if size is not None and size > free:
                 raise RemoteError("remote_no_room", size_bytes=size, free_bytes=max(0, free))
+            in_pieces = size is None or size > _PIECE_BYTES
+            before = _version(files, path) if in_pieces else ""
             done = 0
             while piece := source.read(_PIECE_BYTES):
                 done += len(piece)
@@ -109,11 +115,20 @@ def download(path: str, into: BinaryIO, progress: Callable[[float], None] | None
                 _write(into, piece)
                 if progress is not None and size:
                     progress(done / size)
-            if size is not None and done != size:
+            # A file of the same size put in its place between two pieces would be read as half of each.
+            if (size is not None and done != size) or (before and _version(files, path) not in (before, "")):
                 raise RemoteError("remote_changed")
             return done
     except Exception as error:
-        raise files.translated(error) from None
+        raise files.connection.translated(error) from None
+
+
+def _version(files: RemoteFiles, path: str) -> str:
+    """Names what a file holds now; "" where nothing tells."""
+    try:
+        return files.version(files.ask(path))
+    except OSError:
+        return ""
 
 
 def _write(into: BinaryIO, piece: bytes) -> None:
@@ -121,11 +136,3 @@ def _write(into: BinaryIO, piece: bytes) -> None:
         into.write(piece)
     except OSError as error:
         raise RemoteError("remote_no_room", size_bytes=len(piece), free_bytes=0, reason=str(error.strerror)) from None
-
-
-def _opened(backend: Any, inner: str) -> Any:
-    """A reader that asks for each piece once and keeps none."""
-    try:
-        return backend.open(inner, "rb", block_size=_PIECE_BYTES, cache_type="none")
-    except TypeError:  # a backend that knows no such options
-        return backend.open(inner, "rb")

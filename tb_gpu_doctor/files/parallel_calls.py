@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -63,3 +64,40 @@ def in_parallel(
         with lock:
             stopped = True
     return outcomes
+
+
+def within(seconds: float, function: Callable[[], Result]) -> Result:
+    """What a function returns, waited for so long and no longer.
+
+    Args:
+        seconds: how long to wait.
+        function: is called in a thread that does not keep the process alive. Nobody can end it: it may go on.
+
+    Raises:
+        TimeoutError: it takes longer. Else what the function raises.
+    """
+    answer: Future[Result] = Future()
+
+    def work() -> None:
+        try:
+            answer.set_result(function())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=work, name="gpu-doctor-remote", daemon=True).start()
+    return waited_for(answer, seconds)
+
+
+def waited_for(answer: Future[Result], seconds: float) -> Result:
+    """The result of a future, waited for so long and no longer; Ctrl-C ends the wait on every system.
+
+    Raises:
+        TimeoutError: it takes longer. Else what the work raised.
+    """
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        if wait((answer,), min(left, _PULSE_S)).done:
+            break
+    if not answer.done():
+        raise TimeoutError
+    return answer.result()

@@ -1,70 +1,22 @@
-"""Files behind ``scheme://``: listed in parallel, within bounds, and remembered for a short time."""
+"""Files behind ``scheme://`` with the names of `os`, and what is known of them for a short time."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from hashlib import blake2b
-from itertools import islice
+from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Any
 
-from tb_gpu_doctor.files.backends import ASK_TIMEOUT_S, call, modified_ns, open_backend, tag_of
-from tb_gpu_doctor.files.errors import RemoteError, translated
-from tb_gpu_doctor.files.names import scheme_of, scrubbed, shown, split_address
-from tb_gpu_doctor.files.parallel_calls import in_parallel
+from tb_gpu_doctor.files import looking
+from tb_gpu_doctor.files.connection import Connection
+from tb_gpu_doctor.files.errors import RemoteError
+from tb_gpu_doctor.files.infos import RemoteEntry, entry_of, listed_name
+from tb_gpu_doctor.files.looking import Known
+from tb_gpu_doctor.files.names import shown, split_address
+from tb_gpu_doctor.files.patience import call_timeout_s
 from tb_gpu_doctor.files.system import State
 
-# What one look at a logdir lists at most, whatever lies there.
-MAX_ENTRIES = 200_000
-MAX_FOLDERS = 20_000
-MAX_DEPTH = 40
-MAX_SECONDS = 120.0
-# A listing that is older than this is asked for again.
-LISTING_AGE_S = 30.0
-_MAX_NAME = 1_024
-# Files that anything here reads; only of these a missing size is asked for.
-_READ = (".pb", ".json", ".gz", ".riegeli", ".gpu_doctor")
 _HTTP = ("http", "https")
-_PROFILE = ("plugins", "profile")
-
-
-@dataclass(frozen=True)
-class RemoteEntry:
-    """A file or folder, and its state; the names are those of `os`. ``st_size`` is -1 where it is not known."""
-
-    name: str
-    path: str
-    folder: bool
-    st_size: int = 0
-    st_mtime_ns: int = 0
-    tag: str = ""
-
-    st_dev = 0
-
-    @property
-    def st_mtime(self) -> float:
-        """Unix seconds; 0 where the store does not tell."""
-        return self.st_mtime_ns / 1e9
-
-    @property
-    def st_ino(self) -> int:
-        """One number for one place and content."""
-        return int.from_bytes(blake2b(f"{self.path}\0{self.tag}".encode(), digest_size=7).digest(), "big")
-
-    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether it is a folder."""
-        return self.folder
-
-    def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether it is a file."""
-        return not self.folder
-
-    def is_symlink(self) -> bool:
-        """Never: links are left out."""
-        return False
 
 
 class _Listing:
@@ -80,85 +32,35 @@ class _Listing:
         pass
 
 
-@dataclass(frozen=True)
-class _Known:
-    """A folder as it was listed, or why it could not be."""
-
-    at: float
-    entries: Mapping[str, RemoteEntry] = field(default_factory=dict)
-    error: OSError | None = None
-
-    @property
-    def is_fresh(self) -> bool:
-        """Whether it was listed within `LISTING_AGE_S`."""
-        return time.monotonic() - self.at <= LISTING_AGE_S
-
-
 class RemoteFiles:
     """The files of one server or bucket. Many threads may use it at a time.
 
-    Paths are shown ones, without credentials; those that came with an address are kept here and nowhere else.
+    Paths are shown ones, without credentials; ``connection`` keeps those that came with an address.
     """
 
     sep = "/"
 
     def __init__(self, place: str) -> None:
-        self._place = place
-        self._scheme = scheme_of(place) or ""
-        self._user = ""
-        self._queries: dict[str, str] = {}
-        self._backend: Any = None
+        self.connection = Connection(place)
+        self._is_web = self.connection.scheme in _HTTP
         self._lock = threading.RLock()
-        self._opening = threading.Lock()
-        self._folders: dict[str, _Known] = {}
+        self._folders: dict[str, Known] = {}
         self._refreshed: dict[str, float] = {}
         self._cut: set[str] = set()
 
     def learn(self, user: str, path: str, query: str) -> None:
         """Take the credentials of an address."""
-        with self._lock:
-            if user and user != self._user:
-                self._user, self._backend = user, None
+        if self.connection.learn(user, path, query):
+            with self._lock:
                 self._folders.clear()
-            if query:
-                self._queries[path] = query
+                self._refreshed.clear()
 
     def address(self, path: str) -> str:
         """The address behind a shown path, with its credentials: to open it, never to show it."""
-        scheme, _, place, _ = split_address(path)
-        query, longest = "", -1
-        for root, found in self._queries.items():
-            if (path == root or path.startswith(root.rstrip("/") + "/")) and len(root) > longest:
-                query, longest = found, len(root)
-        return f"{scheme}{self._user}{place}{query}"
-
-    def backend(self) -> Any:
-        """The file system of fsspec.
-
-        Raises:
-            RemoteError: it is not installed, or does not open.
-        """
-        with self._opening:  # takes seconds where a server does not answer; what is known is told meanwhile
-            backend, user = self._backend, self._user
-            if backend is None:
-                backend = open_backend(self.address(self._place))
-                with self._lock:
-                    if user == self._user:
-                        self._backend = backend
-            return backend
-
-    def inner(self, path: str) -> str:
-        """The path as the backend names it."""
-        return str(self.backend()._strip_protocol(self.address(path)))
-
-    def translated(self, error: BaseException) -> OSError:
-        """What a backend's exception means, see `errors.translated`."""
-        user = self._user.rstrip("@")
-        secrets = (self._user, user, user.partition(":")[2], *self._queries.values())
-        return translated(error, self._scheme, secrets)
+        return self.connection.address(path)
 
     def refresh(self, root: str, max_age_s: float = 0.0, deep: bool = True) -> None:
-        """List a folder, and if ``deep`` everything below it that can hold profiles, in parallel and within bounds.
+        """List a folder, and if ``deep`` everything below it that can hold profiles, see `looking.look`.
 
         Nothing is raised: what cannot be listed says so when it is asked for.
         """
@@ -170,59 +72,23 @@ class RemoteFiles:
             known = self._folders.get(root)
             if known is not None and isinstance(known.error, RemoteError) and now - known.at <= max_age_s:
                 return
-        deadline = now + MAX_SECONDS
-        most = MAX_DEPTH if deep else 0
-        found: dict[str, _Known] = {}
-        left: list[str] = []
-        frontier, depth, entries, cut = [root], 0, 0, False
-        while frontier and depth <= most:
-            room = MAX_FOLDERS - len(found)
-            cut = cut or len(frontier) > room
-            left += frontier[room:]
-            frontier = frontier[:room]
-            outcomes = in_parallel(self._list, frontier, deadline)
-            below: list[str] = []
-            for folder, outcome in zip(frontier, outcomes, strict=True):
-                if outcome is None:
-                    cut = True
-                    error = RemoteError("remote_timeout", seconds=MAX_SECONDS) if folder == root else None
-                    found[folder] = _Known(time.monotonic(), error=error)
-                    continue
-                if isinstance(outcome, BaseException):
-                    found[folder] = _Known(time.monotonic(), error=self.translated(outcome))
-                    continue
-                kept = _first(outcome, MAX_ENTRIES - entries)
-                cut = cut or len(kept) < len(outcome)
-                entries += len(kept)
-                found[folder] = _Known(time.monotonic(), kept)
-                below += [entry.path for entry in kept.values() if entry.folder and _leads_on(folder, entry.name)]
-            # Where profiles and recordings lie comes first, should the bounds be reached.
-            frontier = sorted(
-                below, key=lambda path: not any(part in path.split("/") for part in (*_PROFILE, "gpu_doctor"))
-            )
-            depth += 1
-        self._measure(found, deadline)
-        # Good from now on, however long the look took: the walk that follows may not ask for each folder once more.
-        found = {path: replace(known, at=time.monotonic()) for path, known in found.items()}
-        if not deep:
-            with self._lock:
-                self._folders |= found
-            return
-        for folder in left + frontier:  # too many, or too deep
-            found[folder] = _Known(time.monotonic())
+        seen = looking.look(root, deep, self._list, self.ask, self.connection.translated)
         with self._lock:
+            if not deep:
+                self._folders |= seen.found
+                return
             self._folders = {path: known for path, known in self._folders.items() if not _within(path, root)}
-            if len(self._folders) + len(found) > 2 * MAX_FOLDERS:
+            if len(self._folders) + len(seen.found) > 2 * looking.MAX_FOLDERS:
                 self._folders.clear()
-            self._folders |= found
+            self._folders |= seen.found
             ended = time.monotonic()
             self._refreshed = {
                 path: at
                 for path, at in self._refreshed.items()
-                if not _within(path, root) and ended - at < 10 * LISTING_AGE_S
+                if not _within(path, root) and ended - at < 10 * looking.LISTING_AGE_S
             }
             self._refreshed[root] = ended
-            self._cut = {path for path in self._cut if not _within(path, root)} | ({root} if cut else set())
+            self._cut = {path for path in self._cut if not _within(path, root)} | ({root} if seen.cut else set())
 
     def is_cut(self, root: str) -> bool:
         """Whether a folder held more than the bounds allow, or took too long."""
@@ -239,9 +105,9 @@ class RemoteFiles:
             known = self._folders.get(path)
         if known is None or not known.is_fresh:
             try:
-                known = _Known(time.monotonic(), _first(self._list(path), MAX_ENTRIES))
+                known = Known(time.monotonic(), looking.first(self._list(path), looking.MAX_ENTRIES))
             except Exception as error:
-                known = _Known(time.monotonic(), error=self.translated(error))
+                known = Known(time.monotonic(), error=self.connection.translated(error))
             with self._lock:
                 self._folders[path] = known
         if known.error is not None:
@@ -270,13 +136,13 @@ class RemoteFiles:
             entry = known.entries.get(name)
             if entry is not None and (entry.folder or entry.st_size >= 0):
                 return entry
-            if entry is None and not self._cut and self._scheme not in _HTTP:
+            if entry is None and not self._cut and not self._is_web:
                 raise FileNotFoundError(path)
         try:
-            return self._ask(path)
+            return self.ask(path)
         except RemoteError as error:  # the next one who asks need not wait for the same answer
             with self._lock:
-                self._folders[path] = _Known(time.monotonic(), error=error)
+                self._folders[path] = Known(time.monotonic(), error=error)
             raise
 
     def isfile(self, path: str) -> bool:
@@ -324,79 +190,30 @@ class RemoteFiles:
         tag = getattr(state, "tag", "")
         return f"{state.st_size} {state.st_mtime_ns} {tag}" if state.st_mtime_ns or tag else ""
 
+    def ask(self, path: str) -> RemoteEntry:
+        """The state of one file or folder, asked for now.
+
+        Raises:
+            OSError: there is none, or it cannot be told.
+        """
+        info = dict(self.connection.ask("info", path))
+        if self._is_web and not path.endswith(looking.READ_SUFFIXES):
+            info["type"] = "directory"  # a server does not say which of its pages are folders
+        return entry_of(path, info)
+
     def _list(self, folder: str) -> dict[str, RemoteEntry]:
         """One folder, asked for now. Names that would lead elsewhere are left out."""
-        inner = self.inner(folder)
-        if self._scheme in _HTTP and "?" not in inner:
-            inner = inner.rstrip("/") + "/"
-        try:
-            infos = call(self.backend(), "ls", inner, detail=True)
-        except Exception as error:
-            raise self.translated(error) from None
+        ends_with_slash = self._is_web and "?" not in self.address(folder)
+        where = folder + "/" if ends_with_slash and not folder.endswith("/") else folder
+        infos = self.connection.call("ls", where, call_timeout_s(), detail=True)
+        own = self.connection.inner(folder).rstrip("/")
         entries: dict[str, RemoteEntry] = {}
-        own = inner.rstrip("/")
         for info in infos:
-            name = self._name(info, own)
-            if name is not None:
-                entries[name] = self._entry(self.join(folder, name), info)
+            name = listed_name(info, own, self._is_web)
+            # Where a file and a folder have one name, more can lie in the folder.
+            if name is not None and not (name in entries and entries[name].folder):
+                entries[name] = entry_of(self.join(folder, name), info)
         return {name: entries[name] for name in sorted(entries)}
-
-    def _name(self, info: Any, own: str) -> str | None:
-        """The last part of a listed name; None for what is no plain file or folder within the listed one."""
-        if not isinstance(info, Mapping) or info.get("type") not in ("file", "directory") or info.get("islink"):
-            return None
-        full = str(info.get("name", "")).rstrip("/")
-        folder, _, name = full.rpartition("/")
-        if full == own or name in ("", ".", "..") or len(name) > _MAX_NAME or any(sign in name for sign in "\0\r\n"):
-            return None
-        if self._scheme in _HTTP and (folder != own.partition("?")[0].rstrip("/") or "?" in name or "#" in name):
-            return None
-        return name
-
-    def _entry(self, path: str, info: Mapping[str, Any]) -> RemoteEntry:
-        size = info.get("size")
-        is_folder = info.get("type") == "directory"
-        return RemoteEntry(
-            name=path.rpartition("/")[2],
-            path=path,
-            folder=is_folder,
-            st_size=size if isinstance(size, int) and size >= 0 and not is_folder else (0 if is_folder else -1),
-            st_mtime_ns=modified_ns(info),
-            tag=scrubbed(tag_of(info)),
-        )
-
-    def _ask(self, path: str) -> RemoteEntry:
-        """The state of one file or folder, asked for now."""
-        try:
-            info = dict(call(self.backend(), "info", self.inner(path), timeout_s=ASK_TIMEOUT_S))
-        except Exception as error:
-            raise self.translated(error) from None
-        if self._scheme in _HTTP and not path.endswith(_READ):
-            info["type"] = "directory"  # a server does not say which of its pages are folders
-        return self._entry(path, info)
-
-    def _measure(self, found: dict[str, _Known], deadline: float) -> None:
-        """Ask for the sizes of files that their listing did not tell."""
-        unknown = [
-            (folder, entry)
-            for folder, known in found.items()
-            for entry in known.entries.values()
-            if entry.st_size < 0 and entry.name.endswith(_READ)
-        ]
-        if not unknown:
-            return
-        outcomes = in_parallel(lambda pair: self._ask(pair[1].path), unknown, deadline)
-        told = {
-            outcome.path: outcome for outcome in outcomes if isinstance(outcome, RemoteEntry) and not outcome.folder
-        }
-        for folder in {folder for folder, _ in unknown}:
-            known = found[folder]
-            entries = {name: told.get(entry.path, entry) for name, entry in known.entries.items()}
-            found[folder] = _Known(known.at, entries)
-
-
-def _first(entries: dict[str, RemoteEntry], most: int) -> dict[str, RemoteEntry]:
-    return entries if len(entries) <= most else dict(islice(entries.items(), max(0, most)))
 
 
 def _within(path: str, root: str) -> bool:
@@ -407,15 +224,6 @@ def _split(path: str) -> tuple[str, str]:
     """(folder, name) of a path."""
     folder, _, name = path.rpartition("/")
     return (folder + "/" if folder.endswith(":/") else folder), name
-
-
-def _leads_on(folder: str, name: str) -> bool:
-    """Whether profiles or recordings can lie below: as local logdirs are walked."""
-    parts = folder.split("/")
-    if parts[-1] == _PROFILE[0]:
-        return name == _PROFILE[1]
-    # In a session's folder lie its files and nothing more.
-    return tuple(parts[-3:-1]) != _PROFILE
 
 
 _PLACES: dict[str, RemoteFiles] = {}

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tb_gpu_doctor.files.backends import _options, install_command, modified_ns, open_backend, tag_of
+from tb_gpu_doctor.files.backends import _options, install_command, open_backend
 from tb_gpu_doctor.files.errors import RemoteError
+from tb_gpu_doctor.files.infos import modified_ns, tag_of
 
 WHEN = datetime(2026, 3, 1, 12, 30, 15, 250_000, tzinfo=timezone.utc)
 NS = 1_772_368_215_250_000_000
@@ -52,7 +53,7 @@ def test_the_server_of_s3(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     assert _options("s3", {}) == {}
     monkeypatch.setenv("S3_ENDPOINT", "http://minio:9000")
-    assert _options("s3", {}) == {"endpoint_url": "http://minio:9000"} and _options("gs", {}) == {}
+    assert _options("s3", {}) == {"endpoint_url": "http://minio:9000"} and "endpoint_url" not in _options("gs", {})
     assert _options("s3", {"s3": {"endpoint_url": "http://mine"}}) == {}
     monkeypatch.setenv("S3_ENDPOINT", "minio:9000")
     assert _options("s3", {}) == {"endpoint_url": "https://minio:9000"}

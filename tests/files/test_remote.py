@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+import fsspec
 import pytest
 
-from tb_gpu_doctor.files import remote
+from tb_gpu_doctor.files import looking, remote
 from tb_gpu_doctor.files.errors import RemoteError
 from tb_gpu_doctor.files.remote import RemoteFiles
 from tests.remote_stores import OddStore, in_memory, odd_store
@@ -67,7 +68,7 @@ def test_names_that_lead_elsewhere_are_left_out(odd: type[OddStore]) -> None:
 
 
 def test_an_endless_tree_ends(odd: type[OddStore], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "MAX_FOLDERS", 500)
+    monkeypatch.setattr(looking, "MAX_FOLDERS", 500)
     odd.endless = True
     files = RemoteFiles("oddstore://root")
     files.refresh("oddstore://root")
@@ -83,16 +84,16 @@ def test_an_endless_tree_ends(odd: type[OddStore], monkeypatch: pytest.MonkeyPat
 
 def test_a_chain_of_folders_ends(odd: type[OddStore]) -> None:
     path = "root"
-    for _ in range(remote.MAX_DEPTH + 10):
+    for _ in range(looking.MAX_DEPTH + 10):
         odd.listings[path] = [folder(f"{path}/a")]
         path += "/a"
     files = RemoteFiles("oddstore://root")
     files.refresh("oddstore://root")
-    assert len(odd.listed) == remote.MAX_DEPTH + 1
+    assert len(odd.listed) == looking.MAX_DEPTH + 1
 
 
 def test_a_huge_folder_is_cut(odd: type[OddStore], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "MAX_ENTRIES", 1000)
+    monkeypatch.setattr(looking, "MAX_ENTRIES", 1000)
     odd.listings = {"root": [file(f"root/{index}.pb") for index in range(5000)]}
     files = RemoteFiles("oddstore://root")
     files.refresh("oddstore://root")
@@ -100,7 +101,7 @@ def test_a_huge_folder_is_cut(odd: type[OddStore], monkeypatch: pytest.MonkeyPat
 
 
 def test_a_slow_server_is_given_up(odd: type[OddStore], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "MAX_SECONDS", 0.3)
+    monkeypatch.setattr(looking, "MAX_SECONDS", 0.3)
     odd.endless, odd.wait_s = True, 0.1
     files = RemoteFiles("oddstore://root")
     began = time.monotonic()
@@ -134,7 +135,7 @@ def test_folders_are_listed_at_the_same_time_and_once(odd: type[OddStore]) -> No
 
 
 def test_a_long_look_is_good_when_it_ends(odd: type[OddStore], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "LISTING_AGE_S", 0.4)
+    monkeypatch.setattr(looking, "LISTING_AGE_S", 0.4)
     odd.listings = {"root/" + "/".join("a" * depth) if depth else "root": [] for depth in range(6)}
     for path in list(odd.listings)[:-1]:
         odd.listings[path] = [folder(f"{path}/a")]
@@ -167,9 +168,9 @@ def test_changes_are_seen() -> None:
     files.refresh(root)
     before = files.version(files.stat(f"{root}/run/a.pb"))
     time.sleep(0.01)
-    store = files.backend()
-    store.pipe_file(files.inner(f"{root}/run/a.pb"), b"2")
-    store.pipe_file(files.inner(f"{root}/run/b.pb"), b"2")
+    store = fsspec.filesystem("memory")
+    store.pipe_file(files.connection.inner(f"{root}/run/a.pb"), b"2")
+    store.pipe_file(files.connection.inner(f"{root}/run/b.pb"), b"2")
     assert files.listdir(f"{root}/run") == ["a.pb"]  # within the time that a listing is good for
     files.refresh(root)
     assert files.listdir(f"{root}/run") == ["a.pb", "b.pb"]

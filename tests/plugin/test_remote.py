@@ -112,7 +112,7 @@ def test_new_profiles_are_found_and_changed_ones_read_anew(monkeypatch: pytest.M
 def test_a_server_that_fails_for_a_while_hides_nothing(odd: type[OddStore], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scanner_module, "REMOTE_INTERVAL_S", 0.0)
     monkeypatch.setattr(scanner_module, "IDLE_FACTOR", 0.0)
-    monkeypatch.setattr("tb_gpu_doctor.files.remote.LISTING_AGE_S", 0.0)
+    monkeypatch.setattr("tb_gpu_doctor.files.looking.LISTING_AGE_S", 0.0)
     path = "brittle/plugins/profile/s"
     odd.listings = {
         "brittle": [{"name": "brittle/plugins", "type": "directory"}],

@@ -240,7 +240,7 @@ def test_broken_files_are_named_by_their_address() -> None:
 
 
 def test_a_cut_listing_is_told(odd: type[OddStore], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tb_gpu_doctor.files.remote.MAX_FOLDERS", 50)
+    monkeypatch.setattr("tb_gpu_doctor.files.looking.MAX_FOLDERS", 50)
     odd.endless = True
     began = time.monotonic()
     scan = find_sessions("oddstore://endless")

@@ -1,0 +1,141 @@
+"""Reading a remote file from its beginning to its end, each byte asked for once."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, TypeVar
+
+from tb_gpu_doctor.files.connection import Connection, hang_up
+from tb_gpu_doctor.files.errors import RemoteError
+from tb_gpu_doctor.files.parallel_calls import within
+from tb_gpu_doctor.files.patience import call_timeout_s
+
+Result = TypeVar("Result")
+
+# What SSH carries in one packet.
+_PACKET_BYTES = 32 << 10
+
+
+class Reader(Protocol):
+    """A remote file, read forward; ``size`` is None where the server does not tell it."""
+
+    size: int | None
+
+    def read(self, most: int) -> bytes:
+        """The next bytes, at most so many; none at the end."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+@contextlib.contextmanager
+def reading(connection: Connection, path: str, piece_bytes: int) -> Iterator[Reader]:
+    """Open a remote file; every wait for it has an end.
+
+    Args:
+        connection: to its server.
+        path: a shown one.
+        piece_bytes: what will be asked for at a time.
+
+    Raises:
+        OSError: a `RemoteError`, or what the backend says in its own words.
+    """
+    reader = connection.opened(path, lambda backend, inner: _reader_of(backend, inner, piece_bytes))
+    try:
+        yield _Patient(reader)
+    finally:
+        with contextlib.suppress(Exception):
+            reader.close()
+
+
+class _Patient:
+    """A reader whose reads are waited for so long and no longer."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        size = reader.size
+        self.size = size if isinstance(size, int) and not isinstance(size, bool) and size >= 0 else None
+
+    def read(self, most: int) -> bytes:
+        seconds = call_timeout_s()
+        try:
+            return within(seconds, lambda: self._reader.read(most))
+        except TimeoutError:
+            raise RemoteError("remote_timeout", seconds=seconds) from None
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def _reader_of(backend: Any, inner: str, piece_bytes: int) -> Reader:
+    if type(backend).__name__ == "FTPFileSystem":
+        return _Ftp(backend, inner)
+    file = _opened(backend, inner, piece_bytes)
+    return _Sftp(file) if hasattr(file, "readv") else _Plain(file)
+
+
+def _opened(backend: Any, inner: str, piece_bytes: int) -> Any:
+    """A file that asks for each piece once and keeps none."""
+    try:
+        return backend.open(inner, "rb", block_size=piece_bytes, cache_type="none")
+    except TypeError:  # a backend that knows no such options
+        return backend.open(inner, "rb")
+
+
+class _Plain:
+    """A file of fsspec."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.size: int | None = getattr(file, "size", None)
+
+    def read(self, most: int) -> bytes:
+        return bytes(self._file.read(most))
+
+    def close(self) -> None:
+        # Some are context managers and nothing else.
+        close: Callable[[], object] | None = getattr(self._file, "close", None)
+        if close is not None:
+            close()
+
+
+class _Sftp:
+    """A file of paramiko, whose own read waits for each packet before it asks for the next one."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._at = file, 0
+        self.size: int | None = file.stat().st_size
+
+    def read(self, most: int) -> bytes:
+        left = most if self.size is None else min(most, self.size - self._at)
+        if left <= 0:  # what was written behind the end meanwhile is seen by whoever compares sizes
+            return bytes(self._file.read(1)) if self.size is not None else b""
+        parts = [(self._at + at, min(_PACKET_BYTES, left - at)) for at in range(0, left, _PACKET_BYTES)]
+        piece = b"".join(self._file.readv(parts))
+        self._at += len(piece)
+        return piece
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Ftp:
+    """A file of an FTP server, on a line of its own: one transfer from the beginning to the end."""
+
+    def __init__(self, backend: Any, inner: str) -> None:
+        self._backend = backend
+        backend.ftp.voidcmd("TYPE I")
+        self.size: int | None = backend.ftp.size(inner)
+        self._socket = backend.ftp.transfercmd(f"RETR {inner}")
+
+    def read(self, most: int) -> bytes:
+        pieces, missing = [], most
+        while missing > 0 and (piece := self._socket.recv(min(missing, 1 << 18))):
+            pieces.append(piece)
+            missing -= len(piece)
+        return b"".join(pieces)
+
+    def close(self) -> None:
+        self._socket.close()
+        hang_up(self._backend)
