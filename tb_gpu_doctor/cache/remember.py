@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from tb_gpu_doctor.cache.session_state import state_of
@@ -20,6 +20,7 @@ def remembered(
     expected: type[T],
     make: Callable[[], tuple[T, bool]],
     store: Store | None = None,
+    beside: Callable[[T], Mapping[str, object]] | None = None,
 ) -> T:
     """The value of a session, from the cache or made and kept.
 
@@ -30,17 +31,31 @@ def remembered(
         make: returns the value, and whether it may be kept: a file that could not be read for want of memory or rights
             may be read the next time.
         store: where, by default the user's.
+        beside: from a value that was made to others by kind that come with it and are kept as well.
     """
     place = store or default_store()
     state = state_of(session) if place.is_usable else None
     if state is None:
         return make()[0]
-    key = f"{kind}\0{state}"
-    kept = place.get(key)
+    kept = place.get(_key(kind, state))
     if isinstance(kept, expected):
         return kept
     value, is_whole = make()
     # What was read while it was being rewritten belongs to no state.
     if is_whole and state_of(session) == state:
-        place.put(key, value)
+        place.put(_key(kind, state), value)
+        for other, part in (beside(value) if beside is not None else {}).items():
+            place.put(_key(other, state), part)
     return value
+
+
+def recalled(session: Session, kind: str, expected: type[T], store: Store | None = None) -> T | None:
+    """What `remembered` has kept; None where it would be made."""
+    place = store or default_store()
+    state = state_of(session) if place.is_usable else None
+    kept = None if state is None else place.get(_key(kind, state))
+    return kept if isinstance(kept, expected) else None
+
+
+def _key(kind: str, state: str) -> str:
+    return f"{kind}\0{state}"

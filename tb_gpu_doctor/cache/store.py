@@ -3,6 +3,14 @@
 Whatever is wrong with an entry (cut off, damaged, of another version, put there by somebody else, gone in the middle
 of reading) makes it as if it had never been there. Unpickling is limited to this package's own classes and numpy's
 arrays, so that an entry can hold data and nothing that acts.
+
+An entry is `_MAGIC`, a digest of all that follows, and (little endian)
+
+    u64 length of the pickle, u64 number of arrays n, n times u64 their lengths,
+    the pickle without its arrays (protocol 5), then these, each at the next multiple of `_ALIGN` bytes of the entry
+
+so that reading one costs no more than reading its file: arrays are parts of one buffer, and only what is not an array
+is built one by one, which nothing else of the process can run beside.
 """
 
 from __future__ import annotations
@@ -10,19 +18,25 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import mmap
 import os
 import pickle
 import stat
+import struct
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-_MAGIC = b"gpu-doctor cache 1\n"
+_MAGIC = b"gpu-doctor cache 2\n"
 _DIGEST_BYTES = 16
+_HEAD_BYTES = len(_MAGIC) + _DIGEST_BYTES
+_ALIGN = 64
+# From this size on an entry gets pages of its own, which go back to the system with it.
+_OWN_PAGES_BYTES = 1 << 18
 _SUFFIX = ".entry"
 # Left by a process that was killed while it wrote, after this many seconds.
 _STALE_S = 3_600
@@ -77,16 +91,14 @@ class Store:
         path = self._path(key)
         try:
             with open(path, "rb") as file:
-                if not _is_ours(os.fstat(file.fileno())):
+                state = os.fstat(file.fileno())
+                if not _is_ours(state):
                     return None
-                content = file.read()
-        except OSError:
+                content = _read(file, state.st_size)
+        except (OSError, MemoryError):
             return None
         try:
-            head, body = content[: len(_MAGIC)], content[len(_MAGIC) + _DIGEST_BYTES :]
-            if head != _MAGIC or _digest(body) != content[len(_MAGIC) : len(_MAGIC) + _DIGEST_BYTES]:
-                raise pickle.UnpicklingError("damaged")
-            value = _Unpickler(io.BytesIO(body)).load()
+            value = _unpacked(content)
         except Exception:  # unpickling raises anything; a bad entry is no entry
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -100,19 +112,19 @@ class Store:
         if not self.is_usable:
             return False
         path = self._path(key)
-        part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")
+        draft = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")
         try:
-            body = pickle.dumps(value, protocol=5)
-            if len(body) > self._max_bytes // _LARGEST_PART:
+            parts = _packed(value)
+            if sum(map(len, parts)) > self._max_bytes // _LARGEST_PART:
                 return False
-            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with open(descriptor, "wb") as file:
-                file.write(_MAGIC + _digest(body))
-                file.write(body)
-            os.replace(part, path)
+                for part in parts:
+                    file.write(part)
+            os.replace(draft, path)
         except (OSError, pickle.PicklingError, TypeError, AttributeError, RecursionError):
             with contextlib.suppress(OSError):
-                part.unlink()
+                draft.unlink()
             return False
         self._trim()
         return True
@@ -197,8 +209,58 @@ def default_store() -> Store:
     return Store(Path(platformdirs.user_cache_dir("gpu-doctor", appauthor=False)), max_bytes)
 
 
-def _digest(body: bytes) -> bytes:
-    return hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest()
+def _packed(value: Any) -> list[bytes | memoryview]:
+    """An entry, part by part."""
+    buffers: list[pickle.PickleBuffer] = []
+    stream = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    arrays = [buffer.raw() for buffer in buffers]
+    head = struct.pack(f"<{2 + len(arrays)}Q", len(stream), len(arrays), *(array.nbytes for array in arrays))
+    parts: list[bytes | memoryview] = [head, stream]
+    at = _HEAD_BYTES + len(head) + len(stream)
+    for array in arrays:
+        parts += [bytes(-at % _ALIGN), array]
+        at += -at % _ALIGN + array.nbytes
+    return [_MAGIC, _digest(parts), *parts]
+
+
+def _read(file: BinaryIO, size: int) -> memoryview:
+    """A whole file in a buffer of its own, writable as arrays are."""
+    content = memoryview(mmap.mmap(-1, size) if size >= _OWN_PAGES_BYTES else bytearray(size))
+    at = 0
+    while at < size and (count := file.readinto(content[at:])):  # type: ignore[attr-defined]
+        at += count
+    return content[:at]
+
+
+def _unpacked(content: memoryview) -> Any:
+    """The value of an entry.
+
+    Raises:
+        Exception: any; it is none of ours, or damaged.
+    """
+    body = content[_HEAD_BYTES:]
+    if content[: len(_MAGIC)] != _MAGIC or content[len(_MAGIC) : _HEAD_BYTES] != _digest([body]):
+        raise pickle.UnpicklingError("damaged")
+    length, count = struct.unpack_from("<2Q", body)
+    sizes = struct.unpack_from(f"<{count}Q", body, 16)
+    at = _HEAD_BYTES + 16 + 8 * count
+    stream = content[at : at + length]
+    at += length
+    arrays = []
+    for size in sizes:
+        at += -at % _ALIGN
+        arrays.append(content[at : at + size])
+        at += size
+    if at != len(content):
+        raise pickle.UnpicklingError("damaged")
+    return _Unpickler(io.BytesIO(stream), buffers=arrays).load()
+
+
+def _digest(parts: Sequence[bytes | memoryview]) -> bytes:
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    for part in parts:
+        digest.update(part)
+    return digest.digest()
 
 
 def _is_ours(state: os.stat_result) -> bool:

@@ -78,6 +78,12 @@ def _fitting(files: Sequence[ProfileFile], room: int) -> int:
     return fits
 
 
+def may_start_processes() -> bool:
+    """Whether the user lets work be done in processes of their own."""
+    limit = _limit_of_user()
+    return limit is None or limit > 1
+
+
 def _limit_of_user() -> int | None:
     text = os.environ.get(VARIABLE, "").strip()
     return int(text) if text.isdigit() else None

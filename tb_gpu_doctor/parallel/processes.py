@@ -7,6 +7,9 @@ worker that dies takes everybody's work with it.
 
 Here a worker is a plain new interpreter that imports the doctor and nothing of the caller's, talks through
 pipes and ends with them. One that dies fails its own task only.
+
+Workers of a server stand back behind it: they have a low priority, give the memory of a task back when it is done,
+and end when there has been nothing to do for a while.
 """
 
 from __future__ import annotations
@@ -30,12 +33,14 @@ from tb_gpu_doctor.parallel.worker import Done, Progress, Raised, Ready, Task
 
 # Isolated: no module beside the profiles may be taken for one of ours. The path comes from this process.
 _BOOT = (
-    "import pickle, sys; sys.path[:], scratch = pickle.load(sys.stdin.buffer);"
-    " from tb_gpu_doctor.parallel.worker import main; main(scratch)"
+    "import pickle, sys; sys.path[:], *how = pickle.load(sys.stdin.buffer);"
+    " from tb_gpu_doctor.parallel.worker import main; main(*how)"
 )
 # Importing numpy from a cold network disk takes long; longer than this is no Python that works.
 START_TIMEOUT_S = 60.0
 _CLOSING_S = 2.0
+# After so long without work a worker of a server ends; the next task starts another.
+IDLE_S = 60.0
 
 Report = Callable[[str, float], None]
 
@@ -77,10 +82,17 @@ class WorkerProcesses(Executor):
     """Runs calls in up to ``count`` processes, which start when they are needed.
 
     Functions and arguments must be picklable. Arrays in results are read-only.
+
+    Args:
+        count: of processes.
+        background: they work for a server that must go on answering (see above).
+        idle_s: when a background process ends that has nothing to do.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, background: bool = False, idle_s: float = IDLE_S) -> None:
         self._count = max(1, count)
+        self._background = background
+        self._idle_s = idle_s if background else None
         self._lock = threading.Lock()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
@@ -145,7 +157,16 @@ class WorkerProcesses(Executor):
 
     def _serve(self) -> None:
         worker: _Worker | None = None
-        while (job := self._jobs.get()) is not None:
+        while True:
+            try:
+                job = self._jobs.get(timeout=None if worker is None else self._idle_s)
+            except queue.Empty:
+                assert worker is not None
+                self._ended(worker)
+                worker = None
+                continue
+            if job is None:
+                break
             try:
                 worker = worker or self._started()
             except BrokenExecutor as error:
@@ -182,7 +203,7 @@ class WorkerProcesses(Executor):
         if self._unstartable is not None:  # not tried for every task: it can take a minute to find out
             raise self._unstartable
         try:
-            worker = _Worker()
+            worker = _Worker(self._background)
         except WorkersCannotStart as error:
             self._unstartable = error
             raise
@@ -213,16 +234,18 @@ class _Worker:
         WorkersCannotStart: there can be no process.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, background: bool) -> None:
         if not sys.executable or getattr(sys, "frozen", False):
             raise WorkersCannotStart("no Python interpreter to start")
-        scratch = _scratch_file()
+        # A scratch file only grows, and a background worker has no end.
+        scratch = None if background else _scratch_file()
         number = None if scratch is None else scratch.fileno()
         command = [sys.executable, "-I", *(["-B"] if sys.flags.dont_write_bytecode else [])]
         command += [*(["-X", "utf8"] if sys.flags.utf8_mode else []), "-c", _BOOT]
         apart: dict[str, Any] = {"start_new_session": True}  # Ctrl-C in a terminal is not for it
         if sys.platform == "win32":
-            apart = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW}
+            low = subprocess.BELOW_NORMAL_PRIORITY_CLASS if background else 0
+            apart = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW | low}
         elif number is not None:
             apart["pass_fds"] = (number,)
         try:
@@ -241,6 +264,7 @@ class _Worker:
         self._input, self._output = self._process.stdin, self._process.stdout
         self._scratch = scratch
         self._number = number
+        self._background = background
         self._reader = Reader(number)
 
     def greet(self) -> None:
@@ -249,7 +273,7 @@ class _Worker:
         timer.daemon = True
         timer.start()
         try:
-            pickle.dump((list(sys.path), self._number), self._input, protocol=5)
+            pickle.dump((list(sys.path), self._number, self._background), self._input, protocol=5)
             self._input.flush()
             if not isinstance(pickle.load(self._output), Ready):
                 raise WorkersCannotStart("a strange answer")

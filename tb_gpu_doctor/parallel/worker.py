@@ -6,6 +6,8 @@ It ends when its input does, whatever it is doing: so none outlives the process 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
 import os
 import pickle
 import queue
@@ -21,6 +23,8 @@ from tb_gpu_doctor.parallel.transport import Message, Writer
 
 # Finer steps of progress than this are not worth a message.
 _STEP = 0.02
+# Beside a process of normal priority this is a tenth of a core.
+_NICENESS = 10
 
 
 @dataclass(frozen=True)
@@ -61,11 +65,12 @@ class Raised:
     where: str
 
 
-def main(scratch: int | None) -> None:
+def main(scratch: int | None, background: bool = False) -> None:
     """Serve until the input ends.
 
     Args:
         scratch: descriptor of the file that results go to, see `transport`.
+        background: work at a low priority, and keep no memory between tasks.
     """
     out = os.fdopen(os.dup(1), "wb")
     with open(os.devnull, "wb") as nowhere:
@@ -74,6 +79,8 @@ def main(scratch: int | None) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:
         score.write("500")  # where memory ends, rather this process than TensorBoard
+    if background:
+        _stand_back()
     _import_all()
     tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(sys.stdin.buffer, tasks), daemon=True).start()
@@ -81,6 +88,24 @@ def main(scratch: int | None) -> None:
     _send(out, Ready())
     while True:
         _send(out, _run(tasks.get(), writer, out))
+        if background:
+            give_memory_back()
+
+
+def _stand_back() -> None:
+    """Let whoever answers requests have the core first."""
+    with contextlib.suppress(OSError, AttributeError):  # Windows has a flag for it, see `processes`
+        os.nice(_NICENESS)
+    # A process of a session of its own is weighed by this instead, where the kernel groups sessions.
+    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w", encoding="ascii") as group:
+        group.write(str(_NICENESS))
+
+
+def give_memory_back() -> None:
+    """Return what is free to the system: glibc keeps it, as much as there ever was in use."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _import_all() -> None:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import pickle
+import struct
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
 
-from tb_gpu_doctor.cache.store import _MAGIC, Store, _digest, default_store
+from tb_gpu_doctor.cache.store import _MAGIC, _OWN_PAGES_BYTES, Store, _digest, default_store
 from tb_gpu_doctor.cli.main import main
 from tests.comparison.summaries import summary
 
@@ -23,6 +28,15 @@ def store(tmp_path: Path) -> Store:
 
 def entry(store: Store, key: str) -> Path:
     return store._path(key)
+
+
+def forged(
+    stream: bytes, *sizes: int, arrays: bytes = b"", length: int | None = None, count: int | None = None
+) -> bytes:
+    """An entry with a right digest and whatever inside."""
+    wanted = (len(stream) if length is None else length, len(sizes) if count is None else count, *sizes)
+    body = struct.pack(f"<{len(wanted)}Q", *wanted) + stream + arrays
+    return _MAGIC + _digest([body]) + body
 
 
 def test_values_come_back(store: Store) -> None:
@@ -50,6 +64,49 @@ def test_damaged_entries_are_dropped_silently(store: Store, damage: Any) -> None
     assert store.get("a") is None and not path.exists()
 
 
+ARRAYS = [
+    np.arange(24, dtype="<i8"), np.zeros(0), np.zeros((3, 0), np.int32), np.arange(6).reshape(2, 3).T, np.arange(9)[::2],
+    np.array([1, 2], ">u2"), np.array(5.5), np.array(["a", "bc"]), np.arange(_OWN_PAGES_BYTES, dtype=np.uint8),
+    np.array([True, False]), np.array([np.nan, -0.0]), np.array([b"x"], dtype="S3"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_arrays_come_back_as_they_were_and_can_be_written(store: Store, few: bool) -> None:
+    kept = ARRAYS[:8] if few else ARRAYS  # in pages of its own, or not
+    assert store.put("a", {"arrays": kept, "again": kept[0], "text": "ñ"})
+    assert (entry(store, "a").stat().st_size >= _OWN_PAGES_BYTES) is not few
+    got = store.get("a")
+    for before, after in zip(kept, got["arrays"], strict=True):
+        assert before.dtype == after.dtype and before.shape == after.shape and before.tobytes() == after.tobytes()
+        assert after.flags.writeable and after.flags.aligned
+    assert got["again"] is got["arrays"][0] and got["text"] == "ñ"
+
+
+@given(st.lists(npst.arrays(npst.scalar_dtypes(), npst.array_shapes(min_dims=0, min_side=0, max_side=9)), max_size=6))
+@settings(max_examples=60, deadline=None)
+def test_any_arrays_come_back(arrays: list[Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder) / "cache")
+        assert store.put("a", arrays)
+        got = store.get("a")
+        assert [(a.dtype, a.shape, a.tobytes()) for a in got] == [(a.dtype, a.shape, a.tobytes()) for a in arrays]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        forged(pickle.dumps(1), length=1 << 60), forged(pickle.dumps(1), count=1 << 60), forged(pickle.dumps(1), 1 << 63),
+        forged(pickle.dumps(1), arrays=b"more"), forged(b"", length=0), _MAGIC, _MAGIC + _digest([]), b"\x80\x05K\x01.",
+        forged(pickle.dumps(np.arange(3), protocol=5, buffer_callback=lambda _b: None)),
+    ],
+)  # fmt: skip
+def test_lengths_that_cannot_be_are_dropped(store: Store, content: bytes) -> None:
+    store.put("a", 1)
+    entry(store, "a").write_bytes(content)
+    assert store.get("a") is None and not entry(store, "a").exists()
+
+
 class Evil:
     def __reduce__(self) -> Any:
         return os.mkdir, ("evil",)
@@ -61,8 +118,7 @@ def test_entries_that_would_act_are_dropped(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     store.put("a", 1)
-    body = pickle.dumps(value)
-    entry(store, "a").write_bytes(_MAGIC + _digest(body) + body)
+    entry(store, "a").write_bytes(forged(pickle.dumps(value)))
     assert store.get("a") is None and not (tmp_path / "evil").exists()
 
 
@@ -74,7 +130,7 @@ def test_what_the_package_imported_is_not_reached_through_it(store: Store) -> No
         names = b"".join(b"\x8c" + bytes([len(part)]) + part.encode() for part in (module, name))
         body = b"\x80\x04" + names + b"\x93."
         assert pickle.loads(body) is not None
-        entry(store, "a").write_bytes(_MAGIC + _digest(body) + body)
+        entry(store, "a").write_bytes(forged(body))
         assert store.get("a") is None, name
 
 
