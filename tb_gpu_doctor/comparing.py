@@ -40,7 +40,29 @@ def compare_paths(
     report = progress or (lambda _stage, _fraction: None)
     first = summary_of_path(before, progress=lambda stage, done: report(stage, done / 2))
     second = summary_of_path(after, progress=lambda stage, done: report(stage, 0.5 + done / 2))
+    if first.label == second.label:
+        names = _apart(os.fspath(before), os.fspath(after))
+        first, second = (
+            replace(run, label=name or run.label) for run, name in zip((first, second), names, strict=True)
+        )
     return compare(first, second, batches)
+
+
+def _apart(before: str, after: str) -> tuple[str, str]:
+    """What tells two paths apart: their ends, from the last part on in which they differ; empty for the same path."""
+    from tb_gpu_doctor.files.names import is_remote, shown
+
+    parts = [
+        (shown(path) if is_remote(path) else os.path.abspath(path).replace(os.sep, "/")).split("/")
+        for path in (before, after)
+    ]
+    if parts[0] == parts[1]:
+        return "", ""
+    for count in range(1, max(map(len, parts)) + 1):
+        ends = ["/".join(found[-count:]) for found in parts]
+        if ends[0] != ends[1]:
+            return ends[0], ends[1]
+    return "", ""
 
 
 def summary_of_path(

@@ -58,6 +58,7 @@ def to_dict(summary: RunSummary) -> dict[str, Any]:
         "occupancy": _round(summary.occupancy),
         "telemetry": {name: _round(value) for name, value in sorted(summary.telemetry.items())},
         "doubts": list(summary.doubts),
+        "not_shown": list(summary.not_shown),
         "findings": [
             {
                 "kind": finding.kind,
@@ -191,6 +192,8 @@ def from_dict(data: Mapping[str, Any]) -> RunSummary:
         doubts=tuple(str(kind) for kind in _bounded(data["doubts"], 100) if kind in KINDS),
         occupancy=None if data["occupancy"] is None else _number(data["occupancy"]),
         telemetry={str(name): _number(value) for name, value in data["telemetry"].items()},
+        # not written by earlier versions
+        not_shown=tuple(str(kind) for kind in _bounded(data.get("not_shown", []), 100) if kind in KINDS),
     )
 
 

@@ -14,7 +14,7 @@ from tb_gpu_doctor.comparison.findings import TELEMETRY_KINDS, could_show
 from tb_gpu_doctor.comparison.limits import Limits
 from tb_gpu_doctor.comparison.results import Comparison
 from tb_gpu_doctor.comparison.summary import FindingSum, RunSummary
-from tb_gpu_doctor.diagnosis.model import Phrase
+from tb_gpu_doctor.diagnosis.model import PROFILE_KINDS, Phrase
 from tb_gpu_doctor.traces.columns import PS_PER_MS
 
 Status = Literal["pass", "regression", "cannot_tell"]
@@ -172,9 +172,10 @@ def _findings(run: RunSummary, limits: Limits, comparison: Comparison | None) ->
             yield CheckItem(
                 f"findings.{kind}", "regression", Phrase("check.about_profile", {"name": name}), f"findings/{kind}"
             )
-        elif kind in TELEMETRY_KINDS and not could_show(kind, run):
+        elif kind not in PROFILE_KINDS and (kind in TELEMETRY_KINDS or run.gpu_count) and not could_show(kind, run):
             failed += 1
-            yield CheckItem(f"findings.{kind}", "cannot_tell", Phrase("check.no_telemetry", {"name": name}))
+            key = "check.no_telemetry" if kind in TELEMETRY_KINDS else "check.not_shown"
+            yield CheckItem(f"findings.{kind}", "cannot_tell", Phrase(key, {"name": name}))
     if failed:
         return
     if not run.gpu_count and not run.doubts:

@@ -16,7 +16,7 @@ from tb_gpu_doctor.comparison.bootstrap import (
     resample,
 )
 from tb_gpu_doctor.comparison.findings import compare_findings
-from tb_gpu_doctor.comparison.kernels import call_growth, common_share, compare_kernels, grid_growth
+from tb_gpu_doctor.comparison.kernels import call_growth, common_share, compare_kernels, grid_growth, lacks_shapes
 from tb_gpu_doctor.comparison.results import Comparison, Outcome, PartChange, Unit
 from tb_gpu_doctor.comparison.summary import RunSummary
 from tb_gpu_doctor.diagnosis.model import Phrase
@@ -95,10 +95,13 @@ def _obstacles(
     models_before, models_after = _models(before), _models(after)
     if not before.gpu_count or not after.gpu_count:
         blind = [run.label for run in (before, after) if not run.gpu_count]
-        return (Phrase("compare.obstacles.no_gpu_work", {"runs": blind}),), True, "step"
+        return (Phrase("compare.obstacles.no_gpu_work", {"runs": list(dict.fromkeys(blind))}),), True, "step"
     if models_before != models_after and models_before and models_after:
         found.append(Phrase("compare.obstacles.models", {"before": models_before, "after": models_after}))
         fatal = True
+    elif not models_before or not models_after:
+        unnamed = [run.label for run, names in ((before, models_before), (after, models_after)) if not names]
+        found.append(Phrase("compare.obstacles.models_unknown", {"runs": list(dict.fromkeys(unnamed))}))
     if before.gpu_count != after.gpu_count:
         params = {"before": before.gpu_count, "after": after.gpu_count}
         if batches:
@@ -120,6 +123,9 @@ def _obstacles(
     common = common_share(before, after)
     if common is not None and common < FEW_COMMON:
         found.append(Phrase("compare.obstacles.few_common", {"share": common}))
+    if before.kernels and after.kernels and lacks_shapes(before) != lacks_shapes(after):
+        label = before.label if lacks_shapes(before) else after.label
+        found.append(Phrase("compare.obstacles.no_shapes", {"run": label}))
     for kind in _DISTORTING:
         marked = [kind in run.doubts for run in (before, after)]
         if marked[0] != marked[1]:
@@ -188,7 +194,7 @@ def _outcome(
         return "not_comparable", (Phrase("compare.reasons.not_comparable"),)
     if change is None:
         runs = [run.label for run in (before, after) if not run.step_count]
-        return "inconclusive", (Phrase("compare.reasons.no_steps", {"runs": runs}),)
+        return "inconclusive", (Phrase("compare.reasons.no_steps", {"runs": list(dict.fromkeys(runs))}),)
     fewest = min(len(before.wall_ps), len(after.wall_ps))
     if fewest < LEAST_STEPS:
         params = {"before": before.step_count, "after": after.step_count, "least": LEAST_STEPS}

@@ -56,15 +56,16 @@ def compare_findings(
 
 
 def could_show(kind: str, run: RunSummary, other: RunSummary | None = None) -> bool:
-    """Whether a run would have a finding of a kind if it were so: not without GPU work, or without telemetry.
+    """Whether a run would have a finding of a kind if it were so.
 
-    Of memory some profiles tell as well: where the ``other`` run, which has the finding, has no telemetry either.
+    Not without GPU work, without telemetry, or where its profile does not hold what the kind is told by. Of memory some
+    profiles tell as well: where the ``other`` run, which has the finding, has no telemetry either.
     """
     if kind == "low_utilization":  # silent beside a profile, which knows better
         return run.format == "telemetry"
     if kind in TELEMETRY_KINDS and (run.telemetry or other is None or other.telemetry):
         return bool(run.telemetry)
-    return run.gpu_count > 0
+    return run.gpu_count > 0 and kind not in run.not_shown
 
 
 def _by_kind(summary: RunSummary, scale: float) -> dict[str, FindingSum]:

@@ -11,7 +11,7 @@ _Key = tuple[str, tuple[int, int, int] | None, tuple[int, int, int] | None]
 def compare_kernels(
     before: RunSummary, after: RunSummary, scale_before: float, scale_after: float
 ) -> tuple[KernelChange, ...]:
-    """All kernels of both, largest change first.
+    """All kernels of both, largest change first; by name alone where one run does not tell any shape.
 
     Args:
         before: one run.
@@ -20,6 +20,8 @@ def compare_kernels(
         scale_after: the same of the other one.
     """
     ours, theirs = _by_key(before), _by_key(after)
+    if lacks_shapes(before) != lacks_shapes(after):
+        ours, theirs = _by_name(before), _by_name(after)
     found = []
     for key in sorted(ours.keys() | theirs.keys(), key=str):
         old, new = ours.get(key), theirs.get(key)
@@ -36,6 +38,11 @@ def compare_kernels(
             )
         )
     return tuple(sorted(found, key=lambda change: (-abs(change.difference), change.name, str(change.grid))))
+
+
+def lacks_shapes(run: RunSummary) -> bool:
+    """Whether a run has kernels, and a launch shape of none of them."""
+    return bool(run.kernels) and all(row.grid is None and row.block is None for row in run.kernels)
 
 
 def grid_growth(before: RunSummary, after: RunSummary) -> float | None:
@@ -89,6 +96,21 @@ def common_share(before: RunSummary, after: RunSummary) -> float | None:
 
 def _by_key(summary: RunSummary) -> dict[_Key, KernelSum]:
     return {(row.name, row.grid, row.block): row for row in summary.kernels}
+
+
+def _by_name(summary: RunSummary) -> dict[_Key, KernelSum]:
+    """Kernels without their shapes, as if all had been recorded so."""
+    rows: dict[str, list[KernelSum]] = {}
+    for row in summary.kernels:
+        rows.setdefault(row.name, []).append(row)
+    found: dict[_Key, KernelSum] = {}
+    for name, same in rows.items():
+        known = [(row.occupancy, row.total_ps) for row in same if row.occupancy is not None]
+        weight = sum(total for _, total in known)
+        occupancy = sum(value * total for value, total in known) / weight if weight > 0 else None
+        calls, total = sum(row.calls for row in same), sum(row.total_ps for row in same)
+        found[name, None, None] = KernelSum(name, None, None, calls, total, occupancy)
+    return found
 
 
 def _single_grids(summary: RunSummary) -> dict[tuple[str, object], KernelSum]:

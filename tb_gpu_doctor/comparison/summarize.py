@@ -11,6 +11,7 @@ from tb_gpu_doctor.analysis.kernel_details import UNKNOWN, parse_kernel_details
 from tb_gpu_doctor.analysis.results import TraceAnalysis
 from tb_gpu_doctor.analysis.step_order import order_of_steps, step_keys
 from tb_gpu_doctor.analysis.step_parts import PART_IDS, step_parts, window_parts
+from tb_gpu_doctor.comparison.blindness import kinds_not_shown
 from tb_gpu_doctor.comparison.summary import FindingSum, Float64, KernelSum, RunSummary, fold_kernels, fold_steps
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Finding
 from tb_gpu_doctor.telemetry.joining import Joined
@@ -45,6 +46,7 @@ def summarize(
     findings: list[tuple[Finding, str | None]] = [(finding, None) for finding in diagnosis.findings]
     findings += [(part, finding.kind) for finding in diagnosis.findings for part in finding.absorbed]
     hosts = sorted({ref.host for finding, _ in findings for ref in finding.gpus})
+    blind = [kinds_not_shown(trace, analysis) for trace, analysis in zip(traces, analyses, strict=True)]
     known = [(row.occupancy, row.total) for row in diagnosis.kernels if row.occupancy is not None and row.total > 0]
     return RunSummary(
         label=label,
@@ -77,6 +79,7 @@ def summarize(
         doubts=tuple(sorted({f.kind for f in diagnosis.findings if f.is_about_profile})),
         occupancy=sum(o * t for o, t in known) / sum(t for _, t in known) if known else None,
         telemetry=_telemetry(diagnosis),
+        not_shown=tuple(sorted(frozenset.intersection(*blind))) if blind else (),
     )
 
 

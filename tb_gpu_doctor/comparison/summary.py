@@ -75,6 +75,7 @@ class RunSummary:
         doubts: kinds of findings about the profile itself, such as ``serialized_kernels``.
         occupancy: weighted by time over the GPUs where it is known.
         telemetry: means over the GPUs by metric, those that were recorded.
+        not_shown: kinds of findings that the profile could not have shown, however the run went; telemetry aside.
     """
 
     label: str
@@ -95,6 +96,7 @@ class RunSummary:
     doubts: tuple[str, ...] = ()
     occupancy: float | None = None
     telemetry: dict[str, float] = field(default_factory=dict)
+    not_shown: tuple[str, ...] = ()
 
     @property
     def gpu_count(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 
 from rich.cells import cell_len
@@ -71,9 +72,7 @@ def _lines(comparison: Comparison, width: int, lang: str) -> Iterator[Text]:
     if comparison.findings:
         yield Text()
         yield from _findings(comparison, lang)
-    if comparison.kernels:
-        yield Text()
-        yield from _kernels(comparison, width, lang)
+    yield from _kernels(comparison, width, lang)
     yield from _telemetry(comparison, lang)
 
 
@@ -152,14 +151,16 @@ def _kernels(comparison: Comparison, width: int, lang: str) -> Iterator[Text]:
     shown = [kernel for kernel in comparison.kernels if abs(kernel.difference) > least][:_MAX_KERNELS]
     if not shown:
         return
+    yield Text()
     yield _title("kernels", lang)
+    names = Counter(kernel.name for kernel in shown)
     for kernel in shown:
-        yield _kernel(kernel, width, lang)
+        yield _kernel(kernel, width, lang, names[kernel.name] > 1)
     moved = comparison.kernel_time_after - comparison.kernel_time_before
     yield Text(f"  {_signed(moved, lang):>10}  {text('compare.columns.kernel_total', lang)}", style="dim")
 
 
-def _kernel(kernel: KernelChange, width: int, lang: str) -> Text:
+def _kernel(kernel: KernelChange, width: int, lang: str, with_shape: bool) -> Text:
     line = Text(f"  {_signed(kernel.difference, lang):>10}  ")
     if kernel.kind != "changed":
         line.append(text(f"compare.kernel_changes.{kernel.kind}", lang) + "  ", style="bold")
@@ -167,6 +168,10 @@ def _kernel(kernel: KernelChange, width: int, lang: str) -> Text:
         line.append(f"{duration(kernel.before, lang)} → {duration(kernel.after, lang)}  ")
         if not math.isclose(kernel.calls_before, kernel.calls_after, rel_tol=0.005):
             line.append(text("compare.calls", lang, before=kernel.calls_before, after=kernel.calls_after) + "  ")
+    if with_shape and kernel.grid is not None and kernel.block is not None:
+        # one name in several shapes: told apart as CUDA writes a launch
+        shape = ("×".join(map(str, size)) for size in (kernel.grid, kernel.block))
+        line.append(f"<<<{', '.join(shape)}>>> ")
     name = clean(kernel.name, max(30, width - cell_len(line.plain) - 1))
     return line.append(name or text("compare.other_kernels", lang), style="dim")
 

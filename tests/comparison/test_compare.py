@@ -205,3 +205,28 @@ def test_a_run_that_the_profiler_made_slower_is_not_called_slower(kind: str) -> 
     quick = summary(noisy(80, seed=1), doubts=(kind,))
     assert compare(fast, quick).outcome == "faster", "even so it is the faster one"
     assert compare(slow, summary(noisy(150), doubts=(kind,))).outcome == "slower", "both alike"
+
+
+def test_a_run_without_launch_shapes_is_matched_by_name_alone() -> None:
+    one = KernelSum("gemm", (64, 1, 1), (128, 1, 1), 10, 60 * MS, 0.5)
+    other = KernelSum("gemm", (8, 1, 1), (128, 1, 1), 2, 20 * MS, 0.9)
+    shaped = summary(kernels=(one, other, KernelSum("relu", (9, 1, 1), (64, 1, 1), 1, MS)))
+    bare = summary(kernels=(KernelSum("gemm", None, None, 12, 100 * MS, 0.7), KernelSum("tanh", None, None, 1, MS)))
+    comparison = compare(shaped, bare)
+    assert "no_shapes" in obstacles(comparison)
+    found = {kernel.name: (kernel.kind, kernel.before, kernel.after) for kernel in comparison.kernels}
+    assert found == {
+        "gemm": ("changed", 80 * MS, 100 * MS), "relu": ("gone", MS, 0.0), "tanh": ("added", 0.0, MS),
+    }  # fmt: skip
+    (gemm,) = (kernel for kernel in comparison.kernels if kernel.name == "gemm")
+    assert gemm.occupancy_before == pytest.approx(0.6) and gemm.calls_before == 12
+    total = comparison.kernel_time_after - comparison.kernel_time_before
+    assert sum(kernel.difference for kernel in comparison.kernels) == pytest.approx(total)
+    assert "no_shapes" not in obstacles(compare(bare, bare)) and "no_shapes" not in obstacles(compare(shaped, shaped))
+
+
+def test_gpus_without_a_name_are_said_and_compared_all_the_same() -> None:
+    unnamed = summary(noisy(80, seed=1), models=(None, None))
+    comparison = compare(summary(noisy(100)), unnamed)
+    assert comparison.outcome == "faster" and "models_unknown" in obstacles(comparison)
+    assert "models_unknown" not in obstacles(compare(summary(), summary()))

@@ -1,0 +1,84 @@
+"""What a profile could not show is neither solved in it nor new against it, and no check passes it over."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.comparing import compare_paths, summary_of_path
+from tb_gpu_doctor.comparison import baseline_file
+from tb_gpu_doctor.comparison.blindness import kinds_not_shown
+from tb_gpu_doctor.comparison.check import check
+from tb_gpu_doctor.comparison.compare import compare
+from tb_gpu_doctor.comparison.limits import Limits
+from tb_gpu_doctor.diagnosis.rules import KINDS
+from tests.comparison.summaries import summary
+from tests.comparison.test_compare import finding, obstacles
+from tests.diagnosis.build import profile
+
+
+def not_shown(**options: object) -> frozenset[str]:
+    made = profile(1, idle={Cause.INPUT: 0.3}, **options)  # type: ignore[arg-type]
+    return kinds_not_shown(made.trace, made.analysis)
+
+
+def test_without_host_events_nothing_of_the_host_is_shown() -> None:
+    assert "input_bound" in not_shown(with_host_events=False) and "sync_stall" in not_shown(with_host_events=False)
+    assert "input_bound" not in not_shown()
+    assert not_shown(with_host_events=False) <= KINDS
+
+
+def test_few_steps_show_no_outliers() -> None:
+    assert "step_outliers" in not_shown(steps=4) and "step_outliers" not in not_shown(steps=20)
+    assert "step_outliers" in not_shown(steps=20, source="none")
+
+
+def test_real_profiles_show_what_they_hold(demo_logs: Path) -> None:
+    for name in ("healthy", "low_occupancy"):
+        blind = summary_of_path(demo_logs / name).not_shown
+        assert not {"low_occupancy", "underfilled_gpu", "launch_bound", "step_outliers"} & set(blind), name
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_it_is_neither_solved_nor_new(turned: bool) -> None:
+    told = summary(findings=(finding("underfilled_gpu"), finding("low_occupancy")))
+    blind = summary(not_shown=("underfilled_gpu",))
+    before, after = (blind, told) if turned else (told, blind)
+    changes = {entry.kind: entry.change for entry in compare(before, after).findings}
+    assert changes == {"underfilled_gpu": "cannot_tell", "low_occupancy": "new" if turned else "solved"}
+
+
+def test_a_check_cannot_tell_what_is_not_shown() -> None:
+    limits = Limits(kinds=("underfilled_gpu",))
+    assert check(summary(), limits).status == "pass"
+    result = check(summary(not_shown=("underfilled_gpu",)), limits)
+    assert [(item.id, item.status) for item in result.items] == [("findings.underfilled_gpu", "cannot_tell")]
+    new = check(summary(findings=(finding("underfilled_gpu"),)), Limits(), summary(not_shown=("underfilled_gpu",)))
+    assert {item.id: item.status for item in new.items}["findings.underfilled_gpu"] == "cannot_tell"
+
+
+def test_baselines_keep_it_and_older_ones_lack_it() -> None:
+    blind = summary(
+        not_shown=("underfilled_gpu",), findings=(dataclasses.replace(finding("launch_bound"), part_of="input_bound"),)
+    )
+    data = baseline_file.to_dict(blind)
+    back = baseline_file.from_dict(data)
+    assert back.not_shown == ("underfilled_gpu",) and back.findings[0].part_of == "input_bound"
+    del data["not_shown"], data["findings"][0]["part_of"]
+    old = baseline_file.from_dict(data)
+    assert old.not_shown == () and old.findings[0].part_of is None
+
+
+def test_the_two_formats_of_one_run_differ_in_nothing(shared_traces: Path) -> None:
+    folder = shared_traces / "xla_2xgtx1080ti" / "plugins" / "profile" / "2025_02_05_11_07_48"
+    if not folder.is_dir():
+        pytest.skip(f"not present: {folder}")
+    comparison = compare_paths(folder / "worker0.xplane.pb", folder / "worker0.trace.json.gz")
+    assert (comparison.before.label, comparison.after.label) == ("worker0.xplane.pb", "worker0.trace.json.gz")
+    assert {entry.change for entry in comparison.findings} == {"cannot_tell"}
+    assert [kernel.kind for kernel in comparison.kernels] == ["changed"]
+    assert comparison.kernels[0].difference == pytest.approx(0, abs=1e3)
+    assert {"models_unknown", "no_shapes"} <= set(obstacles(comparison))
