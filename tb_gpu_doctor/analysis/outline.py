@@ -9,6 +9,8 @@ import numpy as np
 
 from tb_gpu_doctor.analysis import intervals
 from tb_gpu_doctor.analysis.accounting import BusySets
+from tb_gpu_doctor.analysis.allocators import AllocatorUse, allocator_use
+from tb_gpu_doctor.analysis.results import TraceAnalysis
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace
 
 Mark = Literal["jax", "tensorflow", "tf_data", "keras"]
@@ -30,11 +32,18 @@ class Outline:
         busy: time with work on each GPU in the whole recording, by device index, picoseconds.
         communicates: whether any GPU runs collectives.
         marks: which frameworks' names are in it.
+        allocators: what the framework's allocators needed, see `allocator_use`.
     """
 
     busy: tuple[int, ...]
     communicates: bool
     marks: frozenset[Mark]
+    allocators: tuple[AllocatorUse, ...]
+
+
+def outline_of(trace: Trace, analysis: TraceAnalysis) -> Outline:
+    """The outline of an analysed file."""
+    return analysis.outline or outline(trace)
 
 
 def outline(trace: Trace, busy_of: BusySets | None = None) -> Outline:
@@ -51,4 +60,4 @@ def outline(trace: Trace, busy_of: BusySets | None = None) -> Outline:
     sent = (events.klass == EventClass.COMMUNICATION) & (events.copy_kind == CopyKind.NONE)
     blob = trace.strings.blob
     marks = frozenset(name for name, texts in _MARKS.items() if any(text in blob for text in texts))
-    return Outline(tuple(busy), bool(np.any(sent)), marks)
+    return Outline(tuple(busy), bool(np.any(sent)), marks, allocator_use(trace))

@@ -216,7 +216,7 @@ class TraceAnalysis:
     ``gaps`` (empty), ``summaries`` and ``launches`` hold nothing. ``recorded`` is the
     recorded time of the file, None when it cannot be told. ``pipelines`` are the input pipelines,
     the one that GPUs waited for longest first; they are found without a window as well. ``candidates`` and
-    ``outline`` are None in analyses that were put together by hand: `candidates_of`, `HostProfile.outline`.
+    ``outline`` are None in analyses that were put together by hand: `candidates_of`, `outline_of`.
     """
 
     steps: Steps

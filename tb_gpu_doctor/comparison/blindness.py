@@ -6,7 +6,7 @@ multiprocessors, so nothing in it tells whether grids fill the chip.
 
 from __future__ import annotations
 
-from tb_gpu_doctor.analysis.allocators import allocator_use
+from tb_gpu_doctor.analysis.outline import outline_of
 from tb_gpu_doctor.analysis.results import TraceAnalysis
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.traces.columns import Trace
@@ -31,7 +31,7 @@ def kinds_not_shown(trace: Trace, analysis: TraceAnalysis) -> frozenset[str]:
         found.append("low_occupancy")
     if all(row.tensor_cores is None for row in rows):
         found.append("tensor_cores_unused")
-    if not allocator_use(trace):
+    if not outline_of(trace, analysis).allocators:
         found += _OF_MEMORY
     steps = analysis.steps
     if steps.source == "none" or int(steps.complete.sum()) < Thresholds().outlier_min_steps:

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tb_gpu_doctor.analysis.job import NO_MEETINGS, Job
-from tb_gpu_doctor.analysis.kernel_details import UNKNOWN, parse_kernel_details
+from tb_gpu_doctor.analysis.job import Job, Meetings
 from tb_gpu_doctor.analysis.results import TraceAnalysis
 from tb_gpu_doctor.analysis.step_order import order_of_steps, step_keys
-from tb_gpu_doctor.analysis.step_parts import PART_IDS, step_parts, window_parts
+from tb_gpu_doctor.analysis.step_parts import PART_IDS
 from tb_gpu_doctor.comparison.blindness import kinds_not_shown
+from tb_gpu_doctor.comparison.file_parts import FileParts, KernelKey, file_parts
 from tb_gpu_doctor.comparison.summary import FindingSum, Float64, KernelSum, RunSummary, fold_kernels, fold_steps
+from tb_gpu_doctor.diagnosis.asking import ask
+from tb_gpu_doctor.diagnosis.context import HostProfile
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Finding
 from tb_gpu_doctor.telemetry.joining import Joined
 from tb_gpu_doctor.telemetry.step_times import global_batch
-from tb_gpu_doctor.traces.columns import PS_PER_MS, CopyKind, EventClass, Trace
-
-_Shape = tuple[int, int, int] | None
+from tb_gpu_doctor.traces.columns import Trace
 
 
 def summarize(
@@ -39,8 +39,10 @@ def summarize(
         telemetry: what was recorded of the GPUs.
         label: how reports shall call it.
     """
-    source, wall, parts = _steps(traces, analyses, job)
-    window_ps, shares, models = _windows(traces, analyses, job)
+    wanted = _source(analyses)
+    of_files = _parts(traces, analyses, job, wanted)
+    source, wall, parts = _steps(analyses, of_files, wanted)
+    window_ps, shares, models = _windows(traces, analyses, of_files)
     folded_wall, folded_parts = fold_steps(wall, parts)
     # What is told as a part of another finding is there all the same, and not solved.
     findings: list[tuple[Finding, str | None]] = [(finding, None) for finding in diagnosis.findings]
@@ -62,7 +64,7 @@ def summarize(
         parts_ps=folded_parts,
         window_ps=window_ps,
         window_parts=shares,
-        kernels=fold_kernels(_kernels(traces, analyses, source)),
+        kernels=fold_kernels(_kernels(analyses, of_files)),
         findings=tuple(
             FindingSum(
                 finding.kind,
@@ -83,30 +85,47 @@ def summarize(
     )
 
 
-def _steps(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], job: Job) -> tuple[str, Float64, Float64]:
-    """Source, length and parts of the complete steps that all working GPUs have, mean over them."""
+def _source(analyses: Sequence[TraceAnalysis]) -> str:
+    """Where the session's steps come from: marked ones go before inferred ones."""
     sources = [analysis.steps.source for analysis in analyses if analysis.steps.count]
-    source = "marked" if "marked" in sources else "inferred" if sources else "none"
-    usable = [a.steps.count > 0 and a.steps.source == source for a in analyses]
+    return "marked" if "marked" in sources else "inferred" if "inferred" in sources else "none"
+
+
+def _uses_steps(analysis: TraceAnalysis, source: str) -> bool:
+    return analysis.steps.count > 0 and analysis.steps.source == source
+
+
+def _parts(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], job: Job, source: str) -> list[FileParts]:
+    """What the columns of each file tell."""
+    met: list[dict[int, Meetings]] = [{} for _ in traces]
+    for (which, device), found in job.meetings.items():
+        met[which][device] = found
+    return ask(
+        file_parts,
+        [
+            (HostProfile(trace.path, trace, analysis), source, _uses_steps(analysis, source), met[which])
+            for which, (trace, analysis) in enumerate(zip(traces, analyses, strict=True))
+        ],
+    )
+
+
+def _steps(analyses: Sequence[TraceAnalysis], parts: Sequence[FileParts], source: str) -> tuple[str, Float64, Float64]:
+    """Source, length and parts of the complete steps that all working GPUs have, mean over them."""
+    usable = [_uses_steps(analysis, source) for analysis in analyses]
     keys = [step_keys(a.steps, source == "inferred") if use else [] for a, use in zip(analyses, usable, strict=True)]
     order = order_of_steps(keys)
     count, total = np.zeros(len(order)), np.zeros(len(order))
     sums, gpus = np.zeros((len(order), len(PART_IDS))), 0
-    for which, (trace, analysis) in enumerate(zip(traces, analyses, strict=True)):
-        if not usable[which]:
-            continue
-        at = np.array([order[key] for key in keys[which]], np.int64)
-        for device in range(analysis.steps.end.shape[1]):
-            rows = trace.device_events.of_device(device)
-            met = job.meetings.get((which, device), NO_MEETINGS)
-            wall, parts = step_parts(trace, analysis, device, met.wait_of_events(rows))
+    for known, of_file in zip(keys, parts, strict=True):
+        at = np.array([order[key] for key in known], np.int64)
+        for wall, split in of_file.steps:
             used = wall >= 0
             if not used.any():
                 continue
             gpus += 1
             np.add.at(count, at[used], 1)
             np.add.at(total, at[used], wall[used])
-            np.add.at(sums, at[used], parts[used])
+            np.add.at(sums, at[used], split[used])
     # a step that some GPU lacks would shift the mean by who is in it
     whole = count == gpus if (count == gpus).any() else count > 0
     if not gpus:
@@ -115,63 +134,39 @@ def _steps(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], job: Job)
 
 
 def _windows(
-    traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], job: Job
+    traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], parts: Sequence[FileParts]
 ) -> tuple[float, Float64, tuple[str | None, ...]]:
     """Mean window, shares of its parts, and the names of the GPUs that worked in it."""
     walls: list[int] = []
     shares: list[Float64] = []
     models: list[str | None] = []
-    for which, (trace, analysis) in enumerate(zip(traces, analyses, strict=True)):
-        for accounting in analysis.accounting:
-            rows = trace.device_events.of_device(accounting.device)
-            if accounting.wall <= 0 or rows.stop == rows.start:
-                continue
-            met = job.meetings.get((which, accounting.device), NO_MEETINGS)
-            parts = window_parts(trace, analysis, accounting.device, met.wait_of_events(rows))
-            walls.append(accounting.wall)
-            shares.append(parts / accounting.wall)
-            models.append(trace.devices[accounting.device].name or None)
+    for trace, analysis, of_file in zip(traces, analyses, parts, strict=True):
+        wall_of = {accounting.device: accounting.wall for accounting in analysis.accounting}
+        for device, split in of_file.windows:
+            walls.append(wall_of[device])
+            shares.append(split / wall_of[device])
+            models.append(trace.devices[device].name or None)
     models.sort(key=lambda name: name or "")
     if not walls:
         return 0.0, np.zeros(len(PART_IDS)), tuple(models)
     return float(np.mean(walls)), np.mean(shares, axis=0), tuple(models)
 
 
-def _kernels(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], source: str) -> list[KernelSum]:
+def _kernels(analyses: Sequence[TraceAnalysis], parts: Sequence[FileParts]) -> list[KernelSum]:
     """Kernels by name and shape, per GPU and complete step; without steps per GPU and millisecond of the window."""
-    calls: dict[tuple[str, _Shape, _Shape], float] = {}
-    totals: dict[tuple[str, _Shape, _Shape], float] = {}
-    occupancy: dict[tuple[str, _Shape, _Shape], float] = {}
-    units = 0.0
-    for trace, analysis in zip(traces, analyses, strict=True):
-        events = trace.device_events
-        chosen = (events.klass == EventClass.COMPUTE) | (events.klass == EventClass.COMMUNICATION)
-        chosen &= events.copy_kind == CopyKind.NONE
-        if source != "none":
-            if analysis.steps.source != source or not len(analysis.steps.event_step):
-                continue
-            complete = np.append(analysis.steps.complete, False)  # the last element serves -1, outside steps
-            chosen &= complete[analysis.steps.event_step]
-            units += float((analysis.steps.end[analysis.steps.complete] >= 0).sum())
-        elif analysis.window is not None:
-            chosen &= (events.start >= analysis.window.start) & (events.start < analysis.window.end)
-            active = sum(accounting.busy > 0 for accounting in analysis.accounting)
-            units += active * analysis.window.length / PS_PER_MS
-        rows = np.flatnonzero(chosen)
-        width = len(trace.strings) + 1
-        pair = (events.name[rows].astype(np.int64) + 1) * width + events.details[rows] + 1
-        codes, index = np.unique(pair, return_inverse=True)
-        count = np.bincount(index, minlength=len(codes))
-        total = np.bincount(index, weights=events.duration[rows], minlength=len(codes))
-        for code, number, time in zip(codes.tolist(), count.tolist(), total.tolist(), strict=True):
-            name, text = code // width - 1, code % width - 1
-            details = parse_kernel_details(trace.strings.raw(text)) if text >= 0 else UNKNOWN
-            key = (trace.strings[name] if name >= 0 else "", details.grid, details.block)
+    calls: dict[KernelKey, float] = {}
+    totals: dict[KernelKey, float] = {}
+    occupancy: dict[KernelKey, float] = {}
+    for analysis, of_file in zip(analyses, parts, strict=True):
+        if not of_file.kernels:
+            continue
+        for key, (number, time) in of_file.kernels.items():
             calls[key] = calls.get(key, 0.0) + number
             totals[key] = totals.get(key, 0.0) + time
         for row in analysis.kernels.rows:
             if row.occupancy is not None:
                 occupancy[(row.name, row.grid, row.block)] = row.occupancy
+    units = sum(of_file.units for of_file in parts)
     if units <= 0:
         return []
     return [

@@ -8,76 +8,106 @@ and `host_other` look at what is left.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from copy import copy
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tb_gpu_doctor.analysis.gap_parts import gap_rows, sum_by_step
 from tb_gpu_doctor.analysis.launch_results import Contention
-from tb_gpu_doctor.analysis.results import TraceAnalysis
+from tb_gpu_doctor.analysis.results import DeviceAccounting, TraceAnalysis
 from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.diagnosis.asking import ask, ask_one
 from tb_gpu_doctor.diagnosis.contention_loss import contention_loss
-from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
-from tb_gpu_doctor.diagnosis.copy_loss import CopyLoss, placement_loss, transfer_loss, transfer_waits
-from tb_gpu_doctor.diagnosis.model import GpuRef
+from tb_gpu_doctor.diagnosis.context import Context, HostProfile
+from tb_gpu_doctor.diagnosis.copy_loss import transfer_waits
 from tb_gpu_doctor.traces.columns import Int64
+from tb_gpu_doctor.traces.far import connect
 
 # What may be taken, in this order.
 _TAKEN = (Cause.SYNC, Cause.HOST_OTHER, Cause.LAUNCH)
 
 
+@dataclass(frozen=True)
+class Claim:
+    """Which idle time of one file is taken.
+
+    Attributes:
+        placed: devices whose bounces are.
+        copied: devices whose blocking copies are.
+        contended: whose slower launches are, as indices into ``TraceAnalysis.contention``.
+    """
+
+    placed: tuple[int, ...] = ()
+    copied: tuple[int, ...] = ()
+    contended: tuple[int, ...] = ()
+
+
 def unclaimed(context: Context) -> Context:
     """The same session with taken idle time gone from gaps, accounting and step costs."""
-    placed = placement_loss(context)
-    copied = transfer_loss(context, placed)
+    placed = {} if context.placed is None else context.placed.devices()
+    copied = {} if context.copied is None else context.copied.devices()
     crowded = contention_loss(context)
-    if placed is None and copied is None and crowded is None:
-        return context
-    # By host once: a job has hundreds, and each has its own.
-    lossy: dict[str, dict[GpuRef, GpuAccount]] = {}
-    for loss in (placed, copied):
-        for account in loss.accounts if loss is not None else ():
-            lossy.setdefault(account.profile.label, {})[account.ref] = account
     contended: dict[str, list[Contention]] = {}
     for account, measured in crowded.found if crowded is not None else ():
         contended.setdefault(account.profile.label, []).append(measured)
-    profiles = tuple(
-        _reduced(
-            profile,
-            _claims(profile, placed, copied, lossy.get(profile.label, {}), contended.get(profile.label, ())),
-        )
-        for profile in context.profiles
-    )
-    return replace(context, profiles=profiles)
+    profiles = list(context.profiles)
+    taken = {}
+    for index, profile in enumerate(profiles):
+        known = contended.get(profile.label, ())
+        rows = (i for i, item in enumerate(profile.analysis.contention) if any(item is other for other in known))
+        claim = Claim(placed.get(profile.label, ()), copied.get(profile.label, ()), tuple(rows))
+        if claim != Claim():
+            taken[index] = claim
+    far = [index for index in taken if profiles[index].trace.elsewhere is not None]
+    for index in taken.keys() - set(far):
+        profiles[index] = claimed(profiles[index], taken[index])
+    answers = ask(_left_over, [(profiles[index], taken[index]) for index in far])
+    for index, (accounting, idle) in zip(far, answers, strict=True):
+        profiles[index] = _far_claimed(profiles[index], taken[index], accounting, idle)
+    return replace(context, profiles=tuple(profiles)) if taken else context
 
 
-def _claims(
-    profile: HostProfile,
-    placed: CopyLoss | None,
-    copied: CopyLoss | None,
-    lossy: Mapping[GpuRef, GpuAccount],
-    contended: Sequence[Contention],
-) -> Int64:
-    """How much of each gap is taken."""
+def claimed(profile: HostProfile, claim: Claim) -> HostProfile:
+    """The profile without the taken idle time, where its columns are."""
     analysis = profile.analysis
-    claim = np.zeros(len(analysis.gaps), np.int64)
-    for ref, account in lossy.items():
-        rows = gap_rows(analysis.gaps, account.accounting.device)
-        bounces = analysis.bounces if placed is not None and ref in placed.refs else None
-        if bounces is not None:
-            claim[rows] += bounces.gap_part[rows]
-        if copied is not None and ref in copied.refs and analysis.transfers is not None:
-            claim[rows] += transfer_waits(account, analysis.transfers, bounces)
-    for measured in contended:
-        claim += measured.gap_part
-    return claim
+    gaps, bounces = analysis.gaps, analysis.bounces
+    amount = np.zeros(len(gaps), np.int64)
+    for device in sorted({*claim.placed, *claim.copied}):
+        rows = gap_rows(gaps, device)
+        own = bounces if device in claim.placed else None
+        if own is not None:
+            amount[rows] += own.gap_part[rows]
+        if device in claim.copied and analysis.transfers is not None:
+            amount[rows] += transfer_waits(analysis, device, analysis.transfers, own)
+    for index in claim.contended:
+        amount += analysis.contention[index].gap_part
+    return replace(profile, analysis=without(analysis, amount), claim=claim) if amount.any() else profile
 
 
-def _reduced(profile: HostProfile, claim: Int64) -> HostProfile:
-    if not claim.any():
-        return profile
-    return replace(profile, analysis=without(profile.analysis, claim))
+def _left_over(profile: HostProfile, claim: Claim) -> tuple[tuple[DeviceAccounting, ...], Int64 | None]:
+    """Accounting, and idle time of the step costs, without the taken time."""
+    left = claimed(profile, claim).analysis
+    return left.accounting, None if left.step_costs is None else left.step_costs.idle
+
+
+def _far_claimed(
+    profile: HostProfile, claim: Claim, accounting: tuple[DeviceAccounting, ...], idle: Int64 | None
+) -> HostProfile:
+    """The same for a profile whose columns are elsewhere, which is asked for its gaps from now on with the claim."""
+    costs = profile.analysis.step_costs
+    if costs is not None and idle is not None:
+        costs = replace(costs, idle=idle)
+    gaps = copy(profile.analysis.gaps)
+    left = replace(
+        profile, analysis=replace(profile.analysis, accounting=accounting, step_costs=costs, gaps=gaps), claim=claim
+    )
+    connect(gaps, lambda name: ask_one(_gap_column, left, name))
+    return left
+
+
+def _gap_column(profile: HostProfile, name: str) -> object:
+    return getattr(profile.analysis.gaps, name)
 
 
 def without(analysis: TraceAnalysis, claim: Int64) -> TraceAnalysis:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from tb_gpu_doctor.analysis.grid_scaling import GridScaling
-from tb_gpu_doctor.analysis.job import Job, analyse_job
+from tb_gpu_doctor.analysis.job import Encounters, Exposed, Job, Meetings, analyse_job, exposed_of_gpu
+from tb_gpu_doctor.analysis.outline import Mark, Outline, outline_of
 from tb_gpu_doctor.analysis.results import DeviceAccounting, TraceAnalysis
+from tb_gpu_doctor.diagnosis.asking import ask
 from tb_gpu_doctor.diagnosis.host_calls import HostCalls
 from tb_gpu_doctor.diagnosis.model import GpuNames, GpuRef, Phrase
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
@@ -19,31 +21,37 @@ from tb_gpu_doctor.telemetry.joining import Joined
 from tb_gpu_doctor.texts import has_text
 from tb_gpu_doctor.traces.columns import Device, Trace
 
-Framework = Literal["tensorflow", "jax", "pytorch"]
+if TYPE_CHECKING:
+    from tb_gpu_doctor.diagnosis.claims import Claim
+    from tb_gpu_doctor.diagnosis.copy_loss import CopyLoss
 
-# Bytes that only one framework leaves in the names of a profile.
-_JAX_MARKS = (b"PjitFunction", b"pjit", b"jax/", b"jax_", b"PjRtStreamExecutor")
-_TENSORFLOW_MARKS = (b"ExecutorState::Process", b"FunctionRun", b"EagerExecute", b"IteratorGetNext", b"TFE_Py_")
-_TF_DATA_MARKS = (b"IteratorGetNext", b"Iterator::")
-_KERAS_MARKS = (b"Profiled batch", b"keras", b"train_function", b"model/")
+Framework = Literal["tensorflow", "jax", "pytorch"]
 
 
 @dataclass(frozen=True)
 class HostProfile:
     """One file of the session, hence one clock, and what was computed from it.
 
-    ``label`` names the host uniquely within the session.
+    ``label`` names the host uniquely within the session. The columns of ``trace`` and ``analysis`` may be
+    elsewhere: what reads them is a question (`diagnosis.asking`). ``claim`` says which idle time findings with better
+    evidence have taken from ``analysis``.
     """
 
     label: str
     trace: Trace
     analysis: TraceAnalysis
+    claim: Claim | None = None
+
+    @cached_property
+    def outline(self) -> Outline:
+        """What the file holds."""
+        return outline_of(self.trace, self.analysis)
 
     @cached_property
     def active_devices(self) -> tuple[Device, ...]:
         """The GPUs that did something."""
-        spans = [(device, self.trace.device_events.of_device(device.index)) for device in self.trace.devices]
-        return tuple(device for device, span in spans if span.stop > span.start)
+        rows = self.trace.device_events.rows_of_devices()
+        return tuple(device for device in self.trace.devices if device.index in rows)
 
     @cached_property
     def _kernel_ids(self) -> dict[int, dict[str, list[int]]]:
@@ -142,7 +150,25 @@ class Context:
         """All GPUs of all files together."""
         if self.known_job is not None:
             return self.known_job
-        return analyse_job([p.trace for p in self.profiles], [p.analysis for p in self.profiles])
+
+        def split(found: Sequence[Encounters]) -> list[Exposed]:
+            return ask(_exposed, [(self.profiles[e.which], e.device, e.meetings) for e in found])
+
+        return analyse_job([p.trace for p in self.profiles], [p.analysis for p in self.profiles], split)
+
+    @cached_property
+    def placed(self) -> CopyLoss | None:
+        """What ops on the CPU between GPU ops cost (`diagnosis.copy_loss`)."""
+        from tb_gpu_doctor.diagnosis.copy_loss import placement_loss
+
+        return placement_loss(self)
+
+    @cached_property
+    def copied(self) -> CopyLoss | None:
+        """What all other copies cost."""
+        from tb_gpu_doctor.diagnosis.copy_loss import transfer_loss
+
+        return transfer_loss(self, self.placed)
 
     @cached_property
     def unclaimed(self) -> Context:
@@ -173,27 +199,27 @@ class Context:
         sources = {profile.analysis.steps.source for profile in self.profiles if profile.has_gpu_work}
         return "inferred" in sources and "marked" not in sources
 
-    def _mentions(self, marks: Sequence[bytes]) -> bool:
-        return any(mark in profile.trace.strings.blob for profile in self.profiles for mark in marks)
+    def _mentions(self, mark: Mark) -> bool:
+        return any(mark in profile.outline.marks for profile in self.profiles)
 
     @cached_property
     def framework(self) -> Framework | None:
         """What wrote the training code, as far as the profile's format and its names tell."""
         if any(profile.trace.format == "kineto" for profile in self.profiles):
             return "pytorch"
-        if self._mentions(_JAX_MARKS):
+        if self._mentions("jax"):
             return "jax"
-        return "tensorflow" if self._mentions(_TENSORFLOW_MARKS) else None
+        return "tensorflow" if self._mentions("tensorflow") else None
 
     @cached_property
     def uses_tf_data(self) -> bool:
         """Whether the input comes from tf.data."""
-        return self._mentions(_TF_DATA_MARKS)
+        return self._mentions("tf_data")
 
     @cached_property
     def uses_keras(self) -> bool:
         """Whether Keras runs the training loop."""
-        return self.framework == "tensorflow" and self._mentions(_KERAS_MARKS)
+        return self.framework == "tensorflow" and self._mentions("keras")
 
     def advice(self, kind: str, *ids: str) -> tuple[Phrase, ...]:
         """The advice texts of a kind, those that fit the framework.
@@ -214,3 +240,7 @@ class Context:
             elif only in ("", self.framework):
                 found.append(f"{base}_{self.framework}")
         return tuple(Phrase(f"findings.{kind}.advice.{name}") for name in found)
+
+
+def _exposed(profile: HostProfile, device: int, met: Meetings) -> Exposed:
+    return exposed_of_gpu(profile.trace, profile.analysis, device, met)

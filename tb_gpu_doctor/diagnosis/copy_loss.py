@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from tb_gpu_doctor.analysis.gap_parts import gap_rows, sum_by_step
+from tb_gpu_doctor.analysis.results import DeviceAccounting, TraceAnalysis
 from tb_gpu_doctor.analysis.transfer_results import Bounces, Transfers
+from tb_gpu_doctor.diagnosis.asking import ask
 from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
 from tb_gpu_doctor.diagnosis.idle import share_to_name
 from tb_gpu_doctor.diagnosis.model import GpuRef
 from tb_gpu_doctor.diagnosis.step_gains import gain
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.traces.columns import Int64
+from tb_gpu_doctor.traces.grouping import distinct
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,18 @@ class CopyLoss:
         """The GPUs."""
         return frozenset(account.ref for account in self.accounts)
 
+    def devices(self) -> dict[str, tuple[int, ...]]:
+        """The GPUs as device indices, by host."""
+        found: dict[str, tuple[int, ...]] = {}
+        for account in self.accounts:
+            label = account.profile.label
+            found[label] = (*found.get(label, ()), account.accounting.device)
+        return found
+
 
 @dataclass(frozen=True)
-class _Cost:
-    """Of one GPU: picoseconds in the window, and per complete step."""
+class Cost:
+    """What copies cost one GPU, picoseconds: those that nothing hides, idle time around them, and per complete step."""
 
     exposed: int
     waited: int
@@ -54,16 +65,23 @@ class _Cost:
 
 def placement_loss(context: Context) -> CopyLoss | None:
     """Who loses time to ops on the CPU between GPU ops; None when nobody does."""
-    costs = {
-        account.ref: _Cost(
-            exposed=int(bounces.device_copies[account.accounting.device]),
-            waited=int(bounces.gap_part[_gaps(account)].sum()),
-            by_step=(bounces.step_part + bounces.step_copies)[:, account.accounting.device],
-        )
-        for account in context.accounts()
-        if (bounces := account.profile.analysis.bounces) is not None and (bounces.device == _index(account)).any()
-    }
+    asked = [profile for profile in context.profiles if profile.analysis.bounces is not None]
+    costs = _by_gpu(context, asked, ask(_placements, [(profile,) for profile in asked]))
     return _loss(context, costs, context.thresholds.placement_warning)
+
+
+def _placements(profile: HostProfile) -> dict[int, Cost]:
+    """What bounces cost each GPU of a file that has any."""
+    bounces, gaps = profile.analysis.bounces, profile.analysis.gaps
+    assert bounces is not None
+    return {
+        device: Cost(
+            exposed=int(bounces.device_copies[device]),
+            waited=int(bounces.gap_part[gap_rows(gaps, device)].sum()),
+            by_step=(bounces.step_part + bounces.step_copies)[:, device],
+        )
+        for device in distinct(bounces.device).tolist()
+    }
 
 
 def transfer_loss(context: Context, placed: CopyLoss | None) -> CopyLoss | None:
@@ -72,34 +90,53 @@ def transfer_loss(context: Context, placed: CopyLoss | None) -> CopyLoss | None:
     Not counted is what would be hidden had the host not been late before a copy: that time is
     another cause's consequence.
     """
-    costs = {}
-    for account in context.accounts():
-        transfers = account.profile.analysis.transfers
-        if transfers is not None:
-            bounces = account.profile.analysis.bounces
-            taken = bounces if placed is not None and account.ref in placed.refs else None
-            cost = _transfer_cost(account, transfers, taken)
-            if _recurs(account, cost, context.thresholds):
-                costs[account.ref] = cost
+    asked = [profile for profile in context.profiles if profile.analysis.transfers is not None]
+    taken = {} if placed is None else placed.devices()
+    answers = ask(_transfers, [(profile, taken.get(profile.label, ())) for profile in asked])
+    found = _by_gpu(context, asked, answers)
+    costs = {
+        account.ref: cost
+        for account in context.accounts()
+        if (cost := found.get(account.ref)) is not None and _recurs(account, cost, context.thresholds)
+    }
     return _loss(context, costs, context.thresholds.transfer_warning)
 
 
-def _transfer_cost(account: GpuAccount, transfers: Transfers, taken: Bounces | None) -> _Cost:
-    device, analysis = _index(account), account.profile.analysis
-    low, high = np.searchsorted(account.profile.trace.device_events.device[transfers.rows], [device, device + 1])
+def _by_gpu(
+    context: Context, profiles: Sequence[HostProfile], answers: Sequence[Mapping[int, Cost]]
+) -> dict[GpuRef, Cost]:
+    pairs = zip(profiles, answers, strict=True)
+    return {profile.ref(device): cost for profile, costs in pairs for device, cost in costs.items()}
+
+
+def _transfers(profile: HostProfile, placed: Sequence[int]) -> dict[int, Cost]:
+    """What copies cost each GPU of a file, on ``placed`` ones without those of its bounces."""
+    transfers, bounces = profile.analysis.transfers, profile.analysis.bounces
+    assert transfers is not None
+    return {
+        account.device: _transfer_cost(profile, account, transfers, bounces if account.device in placed else None)
+        for account in profile.analysis.accounting
+    }
+
+
+def _transfer_cost(
+    profile: HostProfile, account: DeviceAccounting, transfers: Transfers, taken: Bounces | None
+) -> Cost:
+    device, analysis = account.device, profile.analysis
+    low, high = np.searchsorted(profile.trace.device_events.device[transfers.rows], [device, device + 1])
     late = int(transfers.late[low:high].sum())
-    exposed = account.accounting.transfer - late
+    exposed = account.transfer - late
     by_step = transfers.step_exposed[:, device] - transfers.step_late[:, device]
-    waits = transfer_waits(account, transfers, taken)
+    waits = transfer_waits(analysis, device, transfers, taken)
     if taken is not None:
         exposed -= int(taken.device_copies[device])
         by_step = by_step - taken.step_copies[:, device]
-    rows = _gaps(account)
+    rows = gap_rows(analysis.gaps, device)
     by_step = by_step + sum_by_step(analysis.steps, device, analysis.gaps.start[rows], waits)
-    return _Cost(max(exposed, 0), int(waits.sum()), np.maximum(by_step, 0))
+    return Cost(max(exposed, 0), int(waits.sum()), np.maximum(by_step, 0))
 
 
-def _recurs(account: GpuAccount, cost: _Cost, limits: Thresholds) -> bool:
+def _recurs(account: GpuAccount, cost: Cost, limits: Thresholds) -> bool:
     """Whether more than one step loses time: the first copy of a run has nothing to hide behind."""
     costs = account.profile.analysis.step_costs
     if costs is None or len(cost.by_step) < 2:
@@ -110,16 +147,16 @@ def _recurs(account: GpuAccount, cost: _Cost, limits: Thresholds) -> bool:
     return others >= limits.transfer_recurs * limits.transfer_warning * int(wall.sum() - wall[worst])
 
 
-def transfer_waits(account: GpuAccount, transfers: Transfers, taken: Bounces | None) -> Int64:
+def transfer_waits(analysis: TraceAnalysis, device: int, transfers: Transfers, taken: Bounces | None) -> Int64:
     """Time of each gap of a GPU in which the host sat in a blocking copy, less what its bounces take."""
-    gaps, rows = account.profile.analysis.gaps, _gaps(account)
+    gaps, rows = analysis.gaps, gap_rows(analysis.gaps, device)
     waits = transfers.gap_wait[rows]
     if taken is not None:
         waits = np.minimum(waits, gaps.end[rows] - gaps.start[rows] - taken.gap_part[rows])
     return waits
 
 
-def _loss(context: Context, costs: Mapping[GpuRef, _Cost], threshold: float) -> CopyLoss | None:
+def _loss(context: Context, costs: Mapping[GpuRef, Cost], threshold: float) -> CopyLoss | None:
     found = [(account, cost) for account in context.accounts() if (cost := costs.get(account.ref)) is not None]
     shares = [(cost.exposed + cost.waited) / account.accounting.wall for account, cost in found]
     border = share_to_name(shares, threshold)
@@ -140,7 +177,7 @@ def _loss(context: Context, costs: Mapping[GpuRef, _Cost], threshold: float) -> 
     )
 
 
-def _removed(profile: HostProfile, costs: Mapping[GpuRef, _Cost]) -> Int64 | None:
+def _removed(profile: HostProfile, costs: Mapping[GpuRef, Cost]) -> Int64 | None:
     """The cost of all GPUs of one host in each complete step, shape (steps, devices)."""
     known = profile.analysis.step_costs
     if known is None or not len(known.wall):
@@ -153,19 +190,5 @@ def _removed(profile: HostProfile, costs: Mapping[GpuRef, _Cost]) -> Int64 | Non
     return removed
 
 
-def bounces_of(accounts: Iterable[GpuAccount]) -> list[tuple[GpuAccount, Bounces, Int64]]:
-    """The bounces of each of the GPUs: (GPU, its host's bounces, rows of those on the GPU)."""
-    found = []
-    for account in accounts:
-        bounces = account.profile.analysis.bounces
-        if bounces is not None:
-            found.append((account, bounces, np.flatnonzero(bounces.device == _index(account))))
-    return found
-
-
 def _index(account: GpuAccount) -> int:
     return account.accounting.device
-
-
-def _gaps(account: GpuAccount) -> slice:
-    return gap_rows(account.profile.analysis.gaps, _index(account))

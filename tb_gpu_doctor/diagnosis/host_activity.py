@@ -6,15 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tb_gpu_doctor.traces.columns import Trace
+from tb_gpu_doctor.diagnosis.context import HostProfile
 
 # Bookkeeping of the thread pools and of the profiler, no work of its own.
 _IGNORED = ("<UNKNOWN>", "ThreadpoolListener", "ThreadPool::", "StartRegion", "StopRegion")
 
 
-def busiest_host_events(trace: Trace, spans: Sequence[tuple[int, int]], most: int = 3) -> list[tuple[str, int]]:
-    """Names of outermost host events with the most time inside ``spans``, and that time in picoseconds."""
-    events = trace.host_events
+def busiest_host_events(profile: HostProfile, spans: Sequence[tuple[int, int]], most: int = 3) -> list[tuple[str, int]]:
+    """Names of outermost host events with the most time inside ``spans``, and that time in picoseconds.
+
+    A question to one file (`diagnosis.asking`).
+    """
+    trace, events = profile.trace, profile.trace.host_events
     if not len(events):
         return []
     start, end = events.start, events.end

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.diagnosis.asking import ask
 from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
 from tb_gpu_doctor.diagnosis.model import Evidence, Phrase
 from tb_gpu_doctor.diagnosis.step_gains import gain_of_causes
@@ -40,7 +41,7 @@ class IdleLoss:
         per_step: mean loss per step in picoseconds, None without steps.
         saving: what a step would gain at most without it, by its critical path; None without complete steps.
         gaps: how many gaps it is spread over, the mean over the GPUs.
-        typical_gap: median charge of those gaps in picoseconds.
+        typical_gap: median charge of those gaps in picoseconds, the median over the GPUs.
         longest_gap: largest charge of one gap.
         half_gaps: how many of the largest gaps make up half of the loss, the mean over the GPUs.
     """
@@ -61,11 +62,15 @@ def idle_loss(context: Context, cause: Cause, threshold: float, min_gaps: int = 
     GPUs somewhat below the threshold that lose at least half as much as the worst one share its trouble
     and are named with it.
     """
-    found = []
-    for account in context.unclaimed.accounts():
-        share = account.accounting.idle_of(cause) / account.accounting.wall
-        if share >= _SHARES_TROUBLE * threshold and len(charged := charged_gaps(account, cause)[1]) >= min_gaps:
-            found.append((account, share, charged))
+    losing = [
+        (account, share)
+        for account in context.unclaimed.accounts()
+        if (share := account.accounting.idle_of(cause) / account.accounting.wall) >= _SHARES_TROUBLE * threshold
+    ]
+    if share_to_name([share for _, share in losing], threshold) is None:
+        return None
+    answers = ask(_charges, [(account.profile, account.accounting.device, cause) for account, _ in losing])
+    found = [(*item, charges) for item, charges in zip(losing, answers, strict=True) if charges.gaps >= min_gaps]
     border = share_to_name([share for _, share, _ in found], threshold)
     if border is None:
         return None
@@ -79,11 +84,28 @@ def idle_loss(context: Context, cause: Cause, threshold: float, min_gaps: int = 
         share=float(np.mean(shares)),
         per_step=float(np.mean(steps)) if steps else None,
         saving=gain_of_causes(context.unclaimed, profiles_of(accounts), cause),
-        gaps=float(np.mean([len(charged) for charged in charges])),
-        typical_gap=float(np.median(np.concatenate(charges))),
-        longest_gap=max(int(charged.max()) for charged in charges),
-        half_gaps=float(np.mean([_half_count(charged) for charged in charges])),
+        gaps=float(np.mean([charged.gaps for charged in charges])),
+        typical_gap=float(np.median([charged.typical for charged in charges])),
+        longest_gap=max(charged.longest for charged in charges),
+        half_gaps=float(np.mean([charged.half for charged in charges])),
     )
+
+
+@dataclass(frozen=True)
+class _Charges:
+    """The gaps of one GPU with a part charged to a cause: how many, their median and largest charge, see `IdleLoss`."""
+
+    gaps: int
+    typical: float
+    longest: int
+    half: int
+
+
+def _charges(profile: HostProfile, device: int, cause: Cause) -> _Charges:
+    charges = charged_gaps(profile, device, cause)[1]
+    if not len(charges):
+        return _Charges(0, 0.0, 0, 0)
+    return _Charges(len(charges), float(np.median(charges)), int(charges.max()), _half_count(charges))
 
 
 def share_to_name(shares: Sequence[float], threshold: float) -> float | None:
@@ -122,9 +144,9 @@ def _half_count(charges: np.ndarray) -> int:
     return int(np.searchsorted(reached, reached[-1] / 2)) + 1
 
 
-def charged_gaps(account: GpuAccount, cause: Cause) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the GPU's gaps that have a part charged to ``cause``, and those parts."""
-    gaps, device = account.profile.analysis.gaps, account.accounting.device
+def charged_gaps(profile: HostProfile, device: int, cause: Cause) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of a GPU's gaps that have a part charged to ``cause``, and those parts; only where the columns are."""
+    gaps = profile.analysis.gaps
     low, high = np.searchsorted(gaps.device, [device, device + 1])
     charges = gaps.by_cause[low:high, cause]
     rows = np.flatnonzero(charges)
@@ -135,40 +157,60 @@ def worst_event(accounts: Sequence[GpuAccount], cause: Cause) -> tuple[str, str]
     """Name of the host event behind most of the loss and the thread it mostly ran on; None when none is known."""
     names: dict[str, float] = {}
     threads: dict[str, dict[str, float]] = {}
-    for account in accounts:
-        trace, gaps = account.profile.trace, account.profile.analysis.gaps
-        rows, charges = charged_gaps(account, cause)
-        known = (gaps.cause[rows] == cause) & (gaps.evidence[rows] >= 0)
-        events, weights = gaps.evidence[rows[known]], charges[known].astype(np.float64)
-        if not len(events):
-            continue
-        by_name = np.bincount(trace.host_events.name[events], weights)
-        top = int(np.argmax(by_name))
-        mine = trace.host_events.name[events] == top
-        by_thread = np.bincount(trace.host_events.thread[events[mine]], weights[mine])
-        name, thread = trace.strings[top], trace.threads[int(np.argmax(by_thread))].name
-        names[name] = names.get(name, 0.0) + float(by_name[top])
-        seen = threads.setdefault(name, {})
-        seen[thread] = seen.get(thread, 0.0) + float(by_thread.max())
+    for found in ask(_worst_event, [(account.profile, account.accounting.device, cause) for account in accounts]):
+        if found is not None:
+            name, weight, thread, thread_weight = found
+            names[name] = names.get(name, 0.0) + weight
+            seen = threads.setdefault(name, {})
+            seen[thread] = seen.get(thread, 0.0) + thread_weight
     if not names:
         return None
     worst = max(names, key=names.__getitem__)
     return worst, max(threads[worst], key=threads[worst].__getitem__)
 
 
+def _worst_event(profile: HostProfile, device: int, cause: Cause) -> tuple[str, float, str, float] | None:
+    """Of one GPU: (event, its part of the loss, its main thread, the part of the loss there)."""
+    trace, gaps = profile.trace, profile.analysis.gaps
+    rows, charges = charged_gaps(profile, device, cause)
+    known = (gaps.cause[rows] == cause) & (gaps.evidence[rows] >= 0)
+    events, weights = gaps.evidence[rows[known]], charges[known].astype(np.float64)
+    if not len(events):
+        return None
+    by_name = np.bincount(trace.host_events.name[events], weights)
+    top = int(np.argmax(by_name))
+    mine = trace.host_events.name[events] == top
+    by_thread = np.bincount(trace.host_events.thread[events[mine]], weights[mine])
+    name, thread = trace.strings[top], trace.threads[int(np.argmax(by_thread))].name
+    return name, float(by_name[top]), thread, float(by_thread.max())
+
+
 def gap_evidence(context: Context, accounts: Sequence[GpuAccount], cause: Cause) -> tuple[Evidence, ...]:
     """The gaps with the largest part charged to ``cause``: the worst of every GPU first, then the worst of all."""
-    ranked: list[tuple[int, int, GpuAccount, int]] = []
-    for account in accounts:
-        rows, charges = charged_gaps(account, cause)
-        for rank, index in enumerate(np.argsort(-charges, kind="stable")[: context.thresholds.max_evidence]):
-            ranked.append((min(rank, 1), -int(charges[index]), account, int(rows[index])))
+    most = context.thresholds.max_evidence
+    calls = [(account.profile, account.accounting.device, cause, most) for account in accounts]
+    return ranked_evidence(ask(_worst_gaps, calls), most)
+
+
+def ranked_evidence(found: Iterable[Sequence[tuple[int, Evidence]]], most: int) -> tuple[Evidence, ...]:
+    """Evidence of several GPUs: the first of every GPU first, then all others, each by weight.
+
+    Args:
+        found: for each GPU (weight, evidence), the heaviest first.
+        most: how many at most.
+    """
+    ranked = [(min(rank, 1), -weight, item) for of_gpu in found for rank, (weight, item) in enumerate(of_gpu)]
     ranked.sort(key=lambda item: item[:2])
-    chosen = ranked[: context.thresholds.max_evidence]
-    return tuple(_gap_as_evidence(account.profile, account, row) for _, _, account, row in chosen)
+    return tuple(item for _, _, item in ranked[:most])
 
 
-def _gap_as_evidence(profile: HostProfile, account: GpuAccount, row: int) -> Evidence:
+def _worst_gaps(profile: HostProfile, device: int, cause: Cause, most: int) -> list[tuple[int, Evidence]]:
+    rows, charges = charged_gaps(profile, device, cause)
+    order = np.argsort(-charges, kind="stable")[:most].tolist()
+    return [(int(charges[index]), _gap_as_evidence(profile, device, int(rows[index]))) for index in order]
+
+
+def _gap_as_evidence(profile: HostProfile, device: int, row: int) -> Evidence:
     trace, gaps = profile.trace, profile.analysis.gaps
     after, event = int(gaps.after[row]), int(gaps.evidence[row])
     what: str | Phrase
@@ -183,7 +225,7 @@ def _gap_as_evidence(profile: HostProfile, account: GpuAccount, row: int) -> Evi
         what = Phrase("report.evidence.idle_to_end")
     return Evidence(
         host=profile.label,
-        gpu=account.ref.id,
+        gpu=profile.ref(device).id,
         start=int(gaps.start[row]),
         end=int(gaps.end[row]),
         thread=thread,

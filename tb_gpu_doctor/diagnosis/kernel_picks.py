@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tb_gpu_doctor.analysis.results import KernelRow
+from tb_gpu_doctor.diagnosis.asking import ask
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.model import Evidence, GpuRef
 
@@ -72,30 +73,30 @@ def mean_share(group: Sequence[KernelPick], value: Callable[[KernelPick], float]
 
 def kernel_evidence(context: Context, group: Sequence[KernelPick]) -> tuple[Evidence, ...]:
     """The longest run of each kernel inside the window, the weightiest kernels first."""
-    found: list[Evidence] = []
-    for pick in sorted(group, key=lambda item: -item.window_share)[: context.thresholds.max_evidence]:
-        trace, window = pick.profile.trace, pick.profile.analysis.window
-        events = trace.device_events
-        span = events.of_device(pick.row.device)
-        start, duration = events.start[span], events.duration[span]
-        mine = np.zeros(len(start), dtype=np.bool_)
-        for ident in pick.profile.kernel_ids(pick.row.device).get(pick.row.name, ()):
-            mine |= events.name[span] == ident
-        if window is not None:
-            mine &= (start >= window.start) & (start < window.end)
-        if not np.any(mine):
-            continue
-        best = int(np.argmax(np.where(mine, duration, -1)))
-        row = span.start + best
-        found.append(
-            Evidence(
-                host=pick.profile.label,
-                gpu=pick.ref.id,
-                start=int(start[best]),
-                end=int(start[best] + duration[best]),
-                thread=None,
-                step=pick.profile.step_number(row),
-                what=pick.row.name,
-            )
-        )
-    return tuple(found)
+    picked = sorted(group, key=lambda item: -item.window_share)[: context.thresholds.max_evidence]
+    found = ask(_longest_run, [(pick.profile, pick.row.device, pick.row.name) for pick in picked])
+    return tuple(evidence for evidence in found if evidence is not None)
+
+
+def _longest_run(profile: HostProfile, device: int, name: str) -> Evidence | None:
+    """The longest run of one kernel on one GPU inside the window."""
+    events, window = profile.trace.device_events, profile.analysis.window
+    span = events.of_device(device)
+    start, duration = events.start[span], events.duration[span]
+    mine = np.zeros(len(start), dtype=np.bool_)
+    for ident in profile.kernel_ids(device).get(name, ()):
+        mine |= events.name[span] == ident
+    if window is not None:
+        mine &= (start >= window.start) & (start < window.end)
+    if not np.any(mine):
+        return None
+    best = int(np.argmax(np.where(mine, duration, -1)))
+    return Evidence(
+        host=profile.label,
+        gpu=profile.ref(device).id,
+        start=int(start[best]),
+        end=int(start[best] + duration[best]),
+        thread=None,
+        step=profile.step_number(span.start + best),
+        what=name,
+    )

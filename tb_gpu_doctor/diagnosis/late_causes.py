@@ -10,6 +10,8 @@ import numpy as np
 
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.diagnosis.arrivals import Member, per_window
+from tb_gpu_doctor.diagnosis.asking import ask
+from tb_gpu_doctor.diagnosis.context import HostProfile
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 
 LateCause = str  # ``slow_gpu``, ``uneven_work``, ``late_input`` or ``late_host``
@@ -20,6 +22,8 @@ _MORE_KERNELS = 1.10
 _MAIN = 2 / 3
 # How many kernels are named.
 _NAMED = 3
+# Gaps whose event is read, the costliest first.
+_MAX_READ = 200
 
 _Shape = tuple[str, tuple[int, int, int] | None, tuple[int, int, int] | None]
 
@@ -100,13 +104,21 @@ def _idle(member: Member) -> np.ndarray:
 def _host_event(late: Sequence[Member], cause: Cause) -> str:
     """Name of the host event behind most of the idle time that is charged to ``cause``."""
     time: Counter[str] = Counter()
-    for member in late:
-        gaps, trace = member.profile.analysis.gaps, member.profile.trace
-        rows = np.flatnonzero((gaps.device == member.device) & (gaps.evidence >= 0) & (gaps.cause == cause))
-        for row in rows[np.argsort(-gaps.by_cause[rows, cause], kind="stable")][:200].tolist():
-            name = trace.strings[int(trace.host_events.name[gaps.evidence[row]])]
-            time[name] += int(gaps.by_cause[row, cause])
+    for names in ask(_names_behind, [(member.profile, member.device, cause) for member in late]):
+        for name, spent in names.items():
+            time[name] += spent
     return time.most_common(1)[0][0] if time else ""
+
+
+def _names_behind(profile: HostProfile, device: int, cause: Cause) -> dict[str, int]:
+    """Idle time of one GPU by the host event behind it, of the costliest gaps."""
+    time: dict[str, int] = {}
+    gaps, trace = profile.analysis.gaps, profile.trace
+    rows = np.flatnonzero((gaps.device == device) & (gaps.evidence >= 0) & (gaps.cause == cause))
+    for row in rows[np.argsort(-gaps.by_cause[rows, cause], kind="stable")][:_MAX_READ].tolist():
+        name = trace.strings[int(trace.host_events.name[gaps.evidence[row]])]
+        time[name] = time.get(name, 0) + int(gaps.by_cause[row, cause])
+    return time
 
 
 def _has_more_work(late: Sequence[Member], early: Sequence[Member]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tb_gpu_doctor.analysis.allocators import allocator_use
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import GpuRef
 from tb_gpu_doctor.diagnosis.telemetry_gpus import judged, ref
@@ -15,7 +14,7 @@ def memory_needs(context: Context) -> dict[GpuRef, Memory | None]:
         ref(gpu): measure(gpu.series, gpu.recording.memory_growth) for gpu in judged(context)
     }
     for profile in context.profiles:
-        known = {use.device: use for use in allocator_use(profile.trace)}
+        known = {use.device: use for use in profile.outline.allocators}
         for device in profile.active_devices:
             gpu, use = profile.ref(device.index), known.get(device.index)
             if needs.get(gpu) is None:

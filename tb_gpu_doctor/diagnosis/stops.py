@@ -9,7 +9,8 @@ import numpy as np
 
 from tb_gpu_doctor.analysis.results import StepCosts
 from tb_gpu_doctor.analysis.vocabulary import Cause
-from tb_gpu_doctor.diagnosis.context import Context, GpuAccount
+from tb_gpu_doctor.diagnosis.asking import ask_one
+from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
 from tb_gpu_doctor.diagnosis.idle import charged_gaps
 from tb_gpu_doctor.traces.columns import PS_PER_MS
 
@@ -45,16 +46,23 @@ class Stops:
 def find_stops(context: Context, accounts: Sequence[GpuAccount], cause: Cause) -> Stops:
     """The stops of the GPU that lost most time to ``cause``; it must have lost some."""
     worst = max(accounts, key=lambda account: account.accounting.idle_of(cause))
-    rows, charges = charged_gaps(worst, cause)
     costs = worst.profile.analysis.step_costs
     if costs is not None and len(costs.wall):
         return _by_step(context, worst, costs, cause)
-    gaps = worst.profile.analysis.gaps
+    least = context.thresholds.stopped_step
+    count, typical, longest = ask_one(_without_steps, worst.profile, worst.accounting.device, cause, least)
+    return Stops(worst, count, None, (), typical, longest, None, False)
+
+
+def _without_steps(profile: HostProfile, device: int, cause: Cause, least: float) -> tuple[int, float, int]:
+    """How many stops, the median one, the longest."""
+    rows, charges = charged_gaps(profile, device, cause)
+    gaps = profile.analysis.gaps
     stop = np.concatenate(([0], np.cumsum(gaps.start[rows[1:]] - gaps.end[rows[:-1]] >= _SAME_STOP)))
     lost = np.bincount(stop, weights=charges.astype(np.float64))
     # what hardly counts beside the largest is none
-    lost = lost[lost >= context.thresholds.stopped_step * lost.max()]
-    return Stops(worst, len(lost), None, (), float(np.median(lost)), int(lost.max()), None, False)
+    lost = lost[lost >= least * lost.max()]
+    return len(lost), float(np.median(lost)), int(lost.max())
 
 
 def _by_step(context: Context, account: GpuAccount, costs: StepCosts, cause: Cause) -> Stops:

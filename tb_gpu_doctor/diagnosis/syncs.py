@@ -13,6 +13,7 @@ import numpy as np
 
 from tb_gpu_doctor.analysis.host_names import Kind
 from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.diagnosis.asking import ask, ask_one
 from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
 from tb_gpu_doctor.diagnosis.idle import charged_gaps
 from tb_gpu_doctor.diagnosis.model import Evidence, Phrase
@@ -30,22 +31,34 @@ class Wait:
 
     Attributes:
         account: the GPU.
-        gap: row of the gap.
-        charge: time of it charged to the synchronisation.
-        event: host row of the wait, the outermost event that is one; -1 when none was recorded.
-        work: host row of what the host did longest between the wait and the gap's end; -1 for nothing recorded.
+        charge: time of the gap charged to the synchronisation.
+        seen: what was recorded of it.
     """
 
     account: GpuAccount
-    gap: int
     charge: int
-    event: int
-    work: int
+    seen: Seen
 
-    @property
-    def profile(self) -> HostProfile:
-        """The host."""
-        return self.account.profile
+
+@dataclass(frozen=True)
+class Seen:
+    """What was recorded of a gap.
+
+    Attributes:
+        event: host row of the wait, the outermost event that is one; -1 when none was recorded.
+        name, thread: of that event.
+        work: what the host did longest between the wait and the gap's end; None for nothing recorded.
+        start, end: of the gap.
+        step: recorded number of the step of what followed, None for none.
+    """
+
+    event: int
+    name: str
+    thread: str
+    work: str | None
+    start: int
+    end: int
+    step: int | None
 
 
 @dataclass(frozen=True)
@@ -71,45 +84,62 @@ class WaitSummary:
 
 def find_waits(accounts: Sequence[GpuAccount]) -> list[Wait]:
     """The costliest gaps of each GPU that are charged to a synchronisation, with what was recorded of it."""
+    answers = ask(_waits, [(account.profile, account.accounting.device) for account in accounts])
+    return [Wait(account, *item) for account, items in zip(accounts, answers, strict=True) for item in items]
+
+
+def _waits(profile: HostProfile, device: int) -> list[tuple[int, Seen]]:
+    """Charge and record of the costliest gaps of one GPU."""
+    finder, calls, gaps = _Finder(profile), profile.calls, profile.analysis.gaps
+    rows, charges = charged_gaps(profile, device, Cause.SYNC)
     found = []
-    for account in accounts:
-        finder = _Finder(account.profile)
-        rows, charges = charged_gaps(account, Cause.SYNC)
-        for index in np.argsort(-charges, kind="stable")[:_MAX_GAPS].tolist():
-            event, work = finder.around(int(rows[index]))
-            found.append(Wait(account, int(rows[index]), int(charges[index]), event, work))
+    for index in np.argsort(-charges, kind="stable")[:_MAX_GAPS].tolist():
+        gap = int(rows[index])
+        event, work = finder.around(gap)
+        seen = Seen(
+            event=event,
+            name=calls.name(event) if event >= 0 else "",
+            thread=calls.thread(event) if event >= 0 else "",
+            work=calls.name(work) if work >= 0 else None,
+            start=int(gaps.start[gap]),
+            end=int(gaps.end[gap]),
+            step=profile.step_number(int(gaps.after[gap])),
+        )
+        found.append((int(charges[index]), seen))
     return found
+
+
+def _asked_by(profile: HostProfile, event: int) -> tuple[str | None, str | None]:
+    """The Python frame or framework op, and the user's own code, around a host event."""
+    return profile.calls.caller(event), profile.calls.user_frame(event)
 
 
 def summarise_waits(waits: Sequence[Wait]) -> WaitSummary | None:
     """The wait that costs most, by name; None when no wait was found at all."""
     by_name: dict[str, int] = {}
     for wait in waits:
-        if wait.event >= 0:
-            name = wait.profile.calls.name(wait.event)
-            by_name[name] = by_name.get(name, 0) + wait.charge
+        if wait.seen.event >= 0:
+            by_name[wait.seen.name] = by_name.get(wait.seen.name, 0) + wait.charge
     if not by_name:
         return None
     worst = max(by_name, key=by_name.__getitem__)
-    mine = [wait for wait in waits if wait.event >= 0 and wait.profile.calls.name(wait.event) == worst]
+    mine = [wait for wait in waits if wait.seen.event >= 0 and wait.seen.name == worst]
     threads: dict[str, int] = {}
     works: dict[str, int] = {}
     for wait in mine:
-        calls = wait.profile.calls
-        threads[calls.thread(wait.event)] = threads.get(calls.thread(wait.event), 0) + wait.charge
-        if wait.work >= 0:
-            works[calls.name(wait.work)] = works.get(calls.name(wait.work), 0) + wait.charge
+        seen = wait.seen
+        threads[seen.thread] = threads.get(seen.thread, 0) + wait.charge
+        if seen.work is not None:
+            works[seen.work] = works.get(seen.work, 0) + wait.charge
     longest = max(mine, key=lambda wait: wait.charge)
-    calls = longest.profile.calls
-    frame = calls.user_frame(longest.event)
-    caller = calls.caller(longest.event)
+    caller, frame = ask_one(_asked_by, longest.account.profile, longest.seen.event)
     return WaitSummary(
         name=worst,
         thread=max(threads, key=threads.__getitem__),
         caller=None if caller == frame else caller,
         frame=frame,
         work=max(works, key=works.__getitem__) if works else None,
-        located=sum(wait.charge for wait in waits if wait.event >= 0) / sum(wait.charge for wait in waits),
+        located=sum(wait.charge for wait in waits if wait.seen.event >= 0) / sum(wait.charge for wait in waits),
     )
 
 
@@ -126,23 +156,14 @@ def wait_evidence(context: Context, waits: Sequence[Wait]) -> tuple[Evidence, ..
 
 
 def _as_evidence(wait: Wait) -> Evidence:
-    profile, gaps = wait.profile, wait.profile.analysis.gaps
-    calls, after = profile.calls, int(gaps.after[wait.gap])
+    seen, account = wait.seen, wait.account
     what: str | Phrase = Phrase("report.evidence.after_wait_unknown")
     thread = None
-    if wait.event >= 0:
-        what, thread = calls.name(wait.event), calls.thread(wait.event)
-        if wait.work >= 0:
-            what = Phrase("report.evidence.after_wait", {"wait": what, "work": calls.name(wait.work)})
-    return Evidence(
-        host=profile.label,
-        gpu=wait.account.ref.id,
-        start=int(gaps.start[wait.gap]),
-        end=int(gaps.end[wait.gap]),
-        thread=thread,
-        step=profile.step_number(after),
-        what=what,
-    )
+    if seen.event >= 0:
+        what, thread = seen.name, seen.thread
+        if seen.work is not None:
+            what = Phrase("report.evidence.after_wait", {"wait": seen.name, "work": seen.work})
+    return Evidence(account.profile.label, account.ref.id, seen.start, seen.end, thread, seen.step, what)
 
 
 class _Finder:

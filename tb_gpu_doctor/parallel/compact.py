@@ -39,7 +39,7 @@ def unpack(packed: bytes) -> Any:
 
 class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, (DeviceEvents, HostEvents)):  # without what they have computed of themselves
+        if type(value) in (DeviceEvents, HostEvents):  # without what they have computed of themselves
             return type(value), tuple(getattr(value, spec.name) for spec in fields(value))
         if type(value) is np.ndarray and value.dtype.kind in _KINDS and value.size > _SMALL:
             return _restored, _laid_out(value)

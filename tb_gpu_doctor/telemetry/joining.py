@@ -81,8 +81,8 @@ def profile_span(trace: Trace, label: str, file_host: str = "") -> ProfileSpan:
     window = None
     if trace.wall_start_unix_ns is not None:
         bounds = trace.recorded
-        if bounds is None and len(trace.device_events):
-            bounds = (int(trace.device_events.start.min()), int(trace.device_events.end.max()))
+        if bounds is None:
+            bounds = trace.device_events.extent()
         if bounds is not None:
             window = (trace.wall_start_unix_ns + bounds[0] // 1000, trace.wall_start_unix_ns + bounds[1] // 1000)
     names = dict.fromkeys(name for name in (file_host, trace.host, label) if name)

@@ -8,11 +8,12 @@ one clock: times of two traces are never subtracted from each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from functools import cached_property
-from typing import Any
+from itertools import pairwise
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -180,6 +181,16 @@ class DeviceEvents:
         low, high = np.searchsorted(self.device, [device, device + 1])
         return slice(int(low), int(high))
 
+    def rows_of_devices(self) -> dict[int, slice]:
+        """`of_device` of every device that has any row."""
+        borders = np.flatnonzero(np.diff(self.device)) + 1
+        edges = [0, *borders.tolist(), len(self)] if len(self) else [0]
+        return {int(self.device[low]): slice(low, high) for low, high in pairwise(edges)}
+
+    def extent(self) -> tuple[int, int] | None:
+        """The first start and the last end; None without any row."""
+        return (int(self.start.min()), int(self.end.max())) if len(self) else None
+
 
 @dataclass(frozen=True)
 class HostEvents:
@@ -333,6 +344,24 @@ def ordered_host_events(count: int, **given: Sequence[int] | NDArray[Any]) -> tu
     return HostEvents(**{name: column[order] for name, column in columns.items()}), order
 
 
+class Elsewhere(Protocol):
+    """Where the columns of a file are when they are not here: a file in the hands of a `Desk`."""
+
+    @property
+    def desk(self) -> Desk:
+        """Who holds it."""
+
+
+class Desk(Protocol):
+    """Holds files, and works on them where they are."""
+
+    def work(self, function: Callable[..., Any], calls: Sequence[tuple[Elsewhere, tuple[Any, ...]]]) -> list[Any]:
+        """``function(trace, analysis, *arguments)`` for each file and its arguments, in order.
+
+        The function is one of a module, so that it can be sent by its name; what it gives should be small.
+        """
+
+
 @dataclass(frozen=True)
 class Trace:
     """One decoded file.
@@ -357,6 +386,7 @@ class Trace:
             of XPlane's kernels ``flops`` and ``bytes_accessed``. Those that no event carries are left out.
         rank: of the process in its job, when the file says.
         world_size: processes of the job, when the file says.
+        elsewhere: what answers questions about the file where its columns are, when they are not here.
     """
 
     path: str
@@ -377,3 +407,4 @@ class Trace:
     device_stats: Mapping[str, SparseStat] = field(default_factory=dict)
     rank: int | None = None
     world_size: int | None = None
+    elsewhere: Elsewhere | None = None

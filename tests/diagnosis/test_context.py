@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tb_gpu_doctor.diagnosis.context import Context
+from tb_gpu_doctor.analysis.analyse import analyse
+from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.host_activity import busiest_host_events
 from tb_gpu_doctor.diagnosis.model import GpuRef
 from tb_gpu_doctor.traces.columns import HostThread, StringTable, Trace, device_events, host_events
@@ -63,8 +64,9 @@ def test_the_busiest_host_events_are_outermost_ones_outside_the_window() -> None
         device_events=device_events(0), threads=(HostThread(0, 1, "a"), HostThread(1, 2, "b")),
         host_events=host_events(len(rows), thread=thread, start=start, duration=duration, name=name),
     )  # fmt: skip
-    assert busiest_host_events(made, [(0, 100), (600, 700)]) == [("load", 100), ("save", 70)]
-    assert busiest_host_events(made, [(50, 40)]) == []
+    host = HostProfile("h", made, analyse(made))
+    assert busiest_host_events(host, [(0, 100), (600, 700)]) == [("load", 100), ("save", 70)]
+    assert busiest_host_events(host, [(50, 40)]) == []
 
 
 def test_steps_without_any_gpu_take_no_time() -> None:

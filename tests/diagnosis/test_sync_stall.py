@@ -67,7 +67,7 @@ def test_a_wait_before_the_gap_on_another_thread_is_found_too() -> None:
     recorder = loop(waiter, 2_000, thread="Host Threads/9")
     made = host(recorder)
     waits = find_waits(list(Context((made,)).accounts()))
-    assert waits and {made.calls.name(wait.event) for wait in waits} <= {"$ops.py:412 numpy"}
+    assert waits and {wait.seen.name for wait in waits} <= {"$ops.py:412 numpy"}
 
 
 def test_an_op_of_the_step_that_waits_is_named_as_the_caller() -> None:

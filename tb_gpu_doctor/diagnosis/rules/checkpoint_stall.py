@@ -12,7 +12,8 @@ import numpy as np
 
 from tb_gpu_doctor.analysis.host_names import Kind
 from tb_gpu_doctor.analysis.vocabulary import Cause
-from tb_gpu_doctor.diagnosis.context import Context, GpuAccount
+from tb_gpu_doctor.diagnosis.asking import ask
+from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
 from tb_gpu_doctor.diagnosis.idle import charged_gaps, cost_per_step, gap_evidence, idle_loss, worst_event
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.stops import find_stops
@@ -72,12 +73,20 @@ def check(context: Context) -> Iterator[Finding]:
 def _host_time(accounts: Sequence[GpuAccount]) -> float | None:
     """How long the host typically is busy with one of the saves behind the gaps, in picoseconds."""
     lasting: dict[tuple[str, int], int] = {}
-    for account in accounts:
-        gaps, calls, host = account.profile.analysis.gaps, account.profile.calls, account.profile.trace.host_events
-        rows, charges = charged_gaps(account, Cause.CHECKPOINT)
-        for index in np.argsort(-charges, kind="stable")[:_MAX_READ].tolist():
-            event = int(gaps.evidence[rows[index]])
-            if event >= 0 and gaps.cause[rows[index]] == Cause.CHECKPOINT:
-                save = calls.outermost(event, Kind.CHECKPOINT)
-                lasting[account.profile.label, save] = int(host.duration[save])
+    answers = ask(_saves, [(account.profile, account.accounting.device) for account in accounts])
+    for account, saves in zip(accounts, answers, strict=True):
+        lasting |= {(account.profile.label, save): duration for save, duration in saves.items()}
     return float(np.median(list(lasting.values()))) if lasting else None
+
+
+def _saves(profile: HostProfile, device: int) -> dict[int, int]:
+    """The saves behind the gaps of one GPU: host row and duration."""
+    found: dict[int, int] = {}
+    gaps, calls, host = profile.analysis.gaps, profile.calls, profile.trace.host_events
+    rows, charges = charged_gaps(profile, device, Cause.CHECKPOINT)
+    for index in np.argsort(-charges, kind="stable")[:_MAX_READ].tolist():
+        event = int(gaps.evidence[rows[index]])
+        if event >= 0 and gaps.cause[rows[index]] == Cause.CHECKPOINT:
+            save = calls.outermost(event, Kind.CHECKPOINT)
+            found[save] = int(host.duration[save])
+    return found

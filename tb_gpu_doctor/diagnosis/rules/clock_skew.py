@@ -12,7 +12,6 @@ import numpy as np
 
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
-from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace
 
 KIND = "clock_skew"
 _PS_PER_NS = 1_000
@@ -21,7 +20,7 @@ _PS_PER_NS = 1_000
 def check(context: Context) -> Iterator[Finding]:
     """One remark when GPUs of several files worked."""
     working = [index for index, profile in enumerate(context.profiles) if profile.analysis.window is not None]
-    meeting = [index for index in working if _has_collectives(context.profiles[index].trace)]
+    meeting = [index for index in working if context.profiles[index].outline.communicates]
     if len(meeting) < 2:
         return  # nobody meets anybody, so no two clocks matter to each other
     clocks, lateness = context.job.clocks, context.job.lateness
@@ -55,11 +54,6 @@ def check(context: Context) -> Iterator[Finding]:
         advice=context.advice(KIND, *(("same_steps", "time_service") if not aligned else ("time_service",))),
         evidence=_evidence(context, known),
     )
-
-
-def _has_collectives(trace: Trace) -> bool:
-    events = trace.device_events
-    return bool(((events.klass == EventClass.COMMUNICATION) & (events.copy_kind == CopyKind.NONE)).any())
 
 
 def _evidence(context: Context, known: list[int]) -> tuple[Evidence, ...]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tb_gpu_doctor.analysis.job import Exposed
+from tb_gpu_doctor.diagnosis.asking import ask
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
 from tb_gpu_doctor.traces.columns import EventClass
@@ -98,18 +99,22 @@ def _finding(context: Context, found: list[_Gpu], share: float, severity: str, s
 def _evidence(context: Context, found: list[_Gpu]) -> tuple[Evidence, ...]:
     """The longest communication of each GPU, a few per GPU."""
     most = context.thresholds.max_evidence
-    items = []
-    for gpu in found[:most]:
-        events, window = gpu.profile.trace.device_events, gpu.profile.analysis.window
-        rows = np.arange(*events.of_device(gpu.device).indices(len(events)))
-        rows = rows[events.klass[rows] == EventClass.COMMUNICATION]
-        if window is not None:
-            rows = rows[(events.start[rows] < window.end) & (events.end[rows] > window.start)]
-        for row in rows[np.argsort(-events.duration[rows], kind="stable")][: max(1, most // len(found))].tolist():
-            name = gpu.profile.trace.strings[int(events.name[row])]
-            number = gpu.profile.step_number(row)
-            start, end = int(events.start[row]), int(events.end[row])
-            identity = gpu.profile.trace.devices[gpu.device].id
-            items.append((end - start, Evidence(gpu.profile.label, identity, start, end, None, number, name)))
-    items.sort(key=lambda item: -item[0])
-    return tuple(item for _, item in items[:most])
+    calls = [(gpu.profile, gpu.device, max(1, most // len(found))) for gpu in found[:most]]
+    items = sorted((item for items in ask(_longest, calls) for item in items), key=lambda item: item.start - item.end)
+    return tuple(items[:most])
+
+
+def _longest(profile: HostProfile, device: int, most: int) -> list[Evidence]:
+    """The longest communication of one GPU."""
+    events, window = profile.trace.device_events, profile.analysis.window
+    rows = np.arange(*events.of_device(device).indices(len(events)))
+    rows = rows[events.klass[rows] == EventClass.COMMUNICATION]
+    if window is not None:
+        rows = rows[(events.start[rows] < window.end) & (events.end[rows] > window.start)]
+    identity, items = profile.trace.devices[device].id, []
+    for row in rows[np.argsort(-events.duration[rows], kind="stable")][:most].tolist():
+        name, number = profile.trace.strings[int(events.name[row])], profile.step_number(row)
+        items.append(
+            Evidence(profile.label, identity, int(events.start[row]), int(events.end[row]), None, number, name)
+        )
+    return items

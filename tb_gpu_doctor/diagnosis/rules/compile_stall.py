@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tb_gpu_doctor.analysis.vocabulary import Cause
-from tb_gpu_doctor.diagnosis.context import Context, GpuAccount
+from tb_gpu_doctor.diagnosis.asking import ask
+from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
 from tb_gpu_doctor.diagnosis.idle import charged_gaps, cost_per_step, gap_evidence, idle_loss, worst_event
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.stops import find_stops
@@ -73,14 +74,22 @@ def check(context: Context) -> Iterator[Finding]:
 def _function(accounts: Sequence[GpuAccount]) -> str | None:
     """The function that most of the time is spent on; None where no name tells."""
     found: dict[str, int] = {}
-    for account in accounts:
-        gaps, calls = account.profile.analysis.gaps, account.profile.calls
-        rows, charges = charged_gaps(account, Cause.COMPILE)
-        for index in np.argsort(-charges, kind="stable")[:_MAX_READ].tolist():
-            event = int(gaps.evidence[rows[index]])
-            if event < 0 or gaps.cause[rows[index]] != Cause.COMPILE:
-                continue
-            name = calls.compiled_function(event)
-            if name is not None:
-                found[name] = found.get(name, 0) + int(charges[index])
+    for functions in ask(_functions, [(account.profile, account.accounting.device) for account in accounts]):
+        for name, spent in functions.items():
+            found[name] = found.get(name, 0) + spent
     return max(found, key=found.__getitem__) if found else None
+
+
+def _functions(profile: HostProfile, device: int) -> dict[str, int]:
+    """Loss of one GPU by function."""
+    found: dict[str, int] = {}
+    gaps, calls = profile.analysis.gaps, profile.calls
+    rows, charges = charged_gaps(profile, device, Cause.COMPILE)
+    for index in np.argsort(-charges, kind="stable")[:_MAX_READ].tolist():
+        event = int(gaps.evidence[rows[index]])
+        if event < 0 or gaps.cause[rows[index]] != Cause.COMPILE:
+            continue
+        name = calls.compiled_function(event)
+        if name is not None:
+            found[name] = found.get(name, 0) + int(charges[index])
+    return found

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tb_gpu_doctor.analysis.intervals import measure, union
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
 
@@ -75,7 +74,7 @@ def _busy(context: Context) -> dict[_Identity, int]:
         for device in profile.trace.devices:
             rows = events.of_device(device.index)
             # a picosecond for events that take no time: such a GPU was used
-            used = max(measure(union(events.start[rows], events.end[rows])), int(rows.stop > rows.start))
+            used = max(profile.outline.busy[device.index], int(rows.stop > rows.start))
             identity = _identity(profile, device.id)
             busy[identity] = busy.get(identity, 0) + used
     return busy

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tb_gpu_doctor.diagnosis.context import Context
-from tb_gpu_doctor.diagnosis.copy_loss import CopyLoss, bounces_of, placement_loss
-from tb_gpu_doctor.diagnosis.idle import cost_per_step
+from tb_gpu_doctor.diagnosis.asking import ask
+from tb_gpu_doctor.diagnosis.context import Context, HostProfile
+from tb_gpu_doctor.diagnosis.copy_loss import CopyLoss
+from tb_gpu_doctor.diagnosis.idle import cost_per_step, ranked_evidence
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
 
 KIND = "op_placement"
@@ -32,7 +33,7 @@ class _Op:
 def check(context: Context) -> Iterator[Finding]:
     """One finding for all GPUs above the threshold."""
     limits = context.thresholds
-    loss = placement_loss(context)
+    loss = context.placed
     if loss is None:
         return
     ops = _ops(loss)
@@ -68,34 +69,50 @@ def _ops(loss: CopyLoss) -> list[_Op]:
     spent: dict[str, list[int]] = {}
     steps: dict[str, set[int]] = {}
     count = sum(account.profile.analysis.steps.count for account in loss.accounts)
-    for account, bounces, rows in bounces_of(loss.accounts):
-        trace = account.profile.trace
-        for row in rows.tolist():
-            name = trace.strings[int(trace.host_events.name[bounces.op[row]])]
-            spent.setdefault(name, []).append(int(bounces.op_time[row]))
-            steps.setdefault(name, set()).add(int(bounces.step[row]))
+    for items in ask(_bounces, [(account.profile, account.accounting.device) for account in loss.accounts]):
+        for name, time, step in items:
+            spent.setdefault(name, []).append(time)
+            steps.setdefault(name, set()).add(step)
     ops = [_Op(name, len(t) / max(count, 1), float(np.median(t)), len(steps[name])) for name, t in spent.items()]
     return sorted(ops, key=lambda op: -op.times_per_step * op.typical)
 
 
+def _bounces(profile: HostProfile, device: int) -> list[tuple[str, int, int]]:
+    """The bounces of one GPU: the op on the CPU, the time there, the step."""
+    bounces, trace = profile.analysis.bounces, profile.trace
+    if bounces is None:
+        return []
+    rows = np.flatnonzero(bounces.device == device)
+    names = [trace.strings[i] for i in trace.host_events.name[bounces.op[rows]].tolist()]
+    return list(zip(names, bounces.op_time[rows].tolist(), bounces.step[rows].tolist(), strict=True))
+
+
 def _evidence(context: Context, loss: CopyLoss) -> tuple[Evidence, ...]:
     """The longest bounces: the worst of every GPU first, then the worst of all."""
-    ranked: list[tuple[int, int, Evidence]] = []
-    for account, bounces, rows in bounces_of(loss.accounts):
-        profile, events, host = account.profile, account.profile.trace.device_events, account.profile.trace.host_events
-        length = events.end[bounces.up[rows]] - events.start[bounces.down[rows]]
-        for rank, at in enumerate(np.argsort(-length, kind="stable")[: context.thresholds.max_evidence].tolist()):
-            row = int(rows[at])
-            op = int(bounces.op[row])
-            evidence = Evidence(
-                host=profile.label,
-                gpu=account.ref.id,
-                start=int(events.start[bounces.down[row]]),
-                end=int(events.end[bounces.up[row]]),
-                thread=profile.trace.threads[int(host.thread[op])].name,
-                step=profile.step_number(int(bounces.down[row])),
-                what=profile.trace.strings[int(host.name[op])],
-            )
-            ranked.append((min(rank, 1), -int(length[at]), evidence))
-    ranked.sort(key=lambda item: item[:2])
-    return tuple(evidence for _, _, evidence in ranked[: context.thresholds.max_evidence])
+    most = context.thresholds.max_evidence
+    calls = [(account.profile, account.accounting.device, most) for account in loss.accounts]
+    return ranked_evidence(ask(_longest, calls), most)
+
+
+def _longest(profile: HostProfile, device: int, most: int) -> list[tuple[int, Evidence]]:
+    """The longest bounces of one GPU."""
+    bounces, events, host = profile.analysis.bounces, profile.trace.device_events, profile.trace.host_events
+    if bounces is None:
+        return []
+    rows = np.flatnonzero(bounces.device == device)
+    length = events.end[bounces.up[rows]] - events.start[bounces.down[rows]]
+    found = []
+    for at in np.argsort(-length, kind="stable")[:most].tolist():
+        row = int(rows[at])
+        op = int(bounces.op[row])
+        evidence = Evidence(
+            host=profile.label,
+            gpu=profile.ref(device).id,
+            start=int(events.start[bounces.down[row]]),
+            end=int(events.end[bounces.up[row]]),
+            thread=profile.trace.threads[int(host.thread[op])].name,
+            step=profile.step_number(int(bounces.down[row])),
+            what=profile.trace.strings[int(host.name[op])],
+        )
+        found.append((int(length[at]), evidence))
+    return found

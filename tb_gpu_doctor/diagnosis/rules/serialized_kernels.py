@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tb_gpu_doctor.analysis.launch_results import StreamOverlap
+from tb_gpu_doctor.diagnosis.asking import ask
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
@@ -36,7 +37,7 @@ def check(context: Context) -> Iterator[Finding]:
         explanation=(Phrase(f"findings.{KIND}.explanation", facts), Phrase(f"findings.{KIND}.doubtful")),
         advice=context.advice(KIND, "newer", "activity", "compare"),
         gpus=gpus,
-        evidence=tuple(_evidence(profile, overlap) for profile, overlap in found[: context.thresholds.max_evidence]),
+        evidence=tuple(ask(_evidence, found[: context.thresholds.max_evidence])),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tb_gpu_doctor.diagnosis.asking import ask_one
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.host_activity import busiest_host_events
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
@@ -37,7 +38,7 @@ def check(context: Context) -> Iterator[Finding]:
             Phrase(f"{key}.small_window", {"window": window.length, "recorded": length, "share": coverage})
         )
         rest = [(recorded[0], window.start), (window.end, recorded[1])]
-        names = busiest_host_events(profile.trace, rest)
+        names = ask_one(busiest_host_events, profile, rest)
         if names:
             explanation.append(Phrase(f"{key}.rest", {"names": tuple(name for name, _ in names)}))
         advice.append("start_later@")

@@ -10,10 +10,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tb_gpu_doctor.analysis.vocabulary import CAUSE_IDS, Cause
-from tb_gpu_doctor.diagnosis.context import Context
+from tb_gpu_doctor.diagnosis.asking import ask_one
+from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.host_activity import busiest_host_events
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
 from tb_gpu_doctor.diagnosis.outliers import Outliers, find_outliers
+from tb_gpu_doctor.traces.columns import Int64
 
 KIND = "step_outliers"
 # Of so many steps the numbers are named.
@@ -90,17 +92,21 @@ def _busiest(item: Outliers) -> tuple[str, ...]:
     """What the host did in the GPU's longest pauses of these steps, where waiting for the host grew."""
     if item.grown not in CAUSE_IDS or Cause[item.grown.upper()] > Cause.HOST_OTHER:
         return ()
-    steps, gaps = item.profile.analysis.steps, item.profile.analysis.gaps
+    return ask_one(_busiest_in_pauses, item.profile, item.devices[0], Cause[item.grown.upper()], item.rows)
+
+
+def _busiest_in_pauses(profile: HostProfile, device: int, cause: Cause, outlying: Int64) -> tuple[str, ...]:
+    """What the host did in the longest pause of a GPU in each of some complete steps."""
+    steps, gaps = profile.analysis.steps, profile.analysis.gaps
     complete = np.flatnonzero(steps.complete)
-    device, cause = item.devices[0], Cause[item.grown.upper()]
     spans = []
-    for row in complete[item.rows].tolist():
+    for row in complete[outlying].tolist():
         low, high = int(steps.start[row, device]), int(steps.end[row, device])
         inside = np.flatnonzero((gaps.device == device) & (gaps.start >= low) & (gaps.end <= high))
         if len(inside):
             longest = inside[np.argmax(gaps.by_cause[inside, cause])]
             spans.append((int(gaps.start[longest]), int(gaps.end[longest])))
-    return tuple(name for name, _ in busiest_host_events(item.profile.trace, spans))
+    return tuple(name for name, _ in busiest_host_events(profile, spans))
 
 
 def _evidence(context: Context, found: Sequence[Outliers]) -> tuple[Evidence, ...]:

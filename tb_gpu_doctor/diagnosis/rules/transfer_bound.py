@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tb_gpu_doctor.analysis.transfer_results import CopyGroup
-from tb_gpu_doctor.diagnosis.context import Context, GpuAccount
-from tb_gpu_doctor.diagnosis.copy_loss import CopyLoss, placement_loss, transfer_loss
+from tb_gpu_doctor.diagnosis.asking import ask, ask_one
+from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
+from tb_gpu_doctor.diagnosis.copy_loss import CopyLoss
 from tb_gpu_doctor.diagnosis.idle import cost_per_step
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
 from tb_gpu_doctor.traces.columns import CopyKind
@@ -32,7 +33,7 @@ _WORTH_SHOWING = 0.05
 def check(context: Context) -> Iterator[Finding]:
     """One finding for all GPUs above the threshold."""
     limits = context.thresholds
-    loss = transfer_loss(context, placement_loss(context))
+    loss = context.copied
     if loss is None:
         return
     groups = _groups(loss)
@@ -97,10 +98,10 @@ def _what(loss: CopyLoss, groups: Sequence[CopyGroup]) -> Iterator[Phrase]:
     if not groups:
         return
     worst = groups[0]
-    trace = next(account for account in loss.accounts if _has(account, worst)).profile.trace
+    owner = next(account for account in loss.accounts if _has(account, worst)).profile
     facts = {
         "direction": Phrase(f"findings.{KIND}.directions.{_DIRECTIONS.get(worst.direction, 'other')}"),
-        "name": trace.strings[int(trace.device_events.name[worst.longest])],
+        "name": ask_one(_event_name, owner, worst.longest),
         "op": worst.op,
         "count": worst.count,
     }
@@ -150,38 +151,40 @@ def _advice(context: Context, groups: Sequence[CopyGroup]) -> Iterator[str]:
     yield "keep_on_gpu"
 
 
+def _event_name(profile: HostProfile, row: int) -> str:
+    return profile.trace.strings[int(profile.trace.device_events.name[row])]
+
+
 def _evidence(context: Context, loss: CopyLoss) -> tuple[Evidence, ...]:
     """The longest copy of each of the groups, the most expensive first."""
-    ranked: list[tuple[int, Evidence]] = []
-    for account in loss.accounts:
-        profile, transfers = account.profile, account.profile.analysis.transfers
-        events, host = profile.trace.device_events, profile.trace.host_events
-        for group in transfers.groups if transfers is not None else ():
-            row, cost = group.longest, group.exposed + group.waited
-            if group.device != account.accounting.device or cost <= 0 or group.direction is CopyKind.P2P:
-                continue
-            thread = None
-            called = host.correlation == events.correlation[row] if events.correlation[row] > 0 else None
-            if called is not None and called.any():
-                thread = profile.trace.threads[int(host.thread[int(called.argmax())])].name
-            ranked.append(
-                (
-                    -cost,
-                    Evidence(
-                        host=profile.label,
-                        gpu=account.ref.id,
-                        start=int(events.start[row]),
-                        end=int(events.end[row]),
-                        thread=thread,
-                        step=profile.step_number(row),
-                        what=Phrase(
-                            f"findings.{KIND}.copy_for",
-                            {"name": profile.trace.strings[int(events.name[row])], "op": group.op},
-                        ),
-                    ),
-                )
-            )
-    ranked.sort(key=lambda item: item[0])
+    answers = ask(_copies, [(account.profile, account.accounting.device) for account in loss.accounts])
+    ranked = sorted((item for items in answers for item in items), key=lambda item: -item[0])
     # what costs next to nothing beside the worst is no evidence
-    ranked = [item for item in ranked if item[0] <= _WORTH_SHOWING * ranked[0][0]]
+    ranked = [item for item in ranked if item[0] >= _WORTH_SHOWING * ranked[0][0]]
     return tuple(evidence for _, evidence in ranked[: context.thresholds.max_evidence])
+
+
+def _copies(profile: HostProfile, device: int) -> list[tuple[int, Evidence]]:
+    """The longest copy of each group of one GPU, with what the group costs."""
+    found = []
+    transfers = profile.analysis.transfers
+    events, host = profile.trace.device_events, profile.trace.host_events
+    for group in transfers.groups if transfers is not None else ():
+        row, cost = group.longest, group.exposed + group.waited
+        if group.device != device or cost <= 0 or group.direction is CopyKind.P2P:
+            continue
+        thread = None
+        called = host.correlation == events.correlation[row] if events.correlation[row] > 0 else None
+        if called is not None and called.any():
+            thread = profile.trace.threads[int(host.thread[int(called.argmax())])].name
+        evidence = Evidence(
+            host=profile.label,
+            gpu=profile.ref(device).id,
+            start=int(events.start[row]),
+            end=int(events.end[row]),
+            thread=thread,
+            step=profile.step_number(row),
+            what=Phrase(f"findings.{KIND}.copy_for", {"name": _event_name(profile, row), "op": group.op}),
+        )
+        found.append((cost, evidence))
+    return found
