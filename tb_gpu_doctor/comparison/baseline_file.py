@@ -57,6 +57,7 @@ def to_dict(summary: RunSummary) -> dict[str, Any]:
         },
         "occupancy": _round(summary.occupancy),
         "telemetry": {name: _round(value) for name, value in sorted(summary.telemetry.items())},
+        "multiprocessors": summary.sm_count,
         "doubts": list(summary.doubts),
         "not_shown": list(summary.not_shown),
         "findings": [
@@ -79,6 +80,7 @@ def to_dict(summary: RunSummary) -> dict[str, Any]:
                 "calls": _round(row.calls),
                 "ms": _ms(row.total_ps),
                 "occupancy": _round(row.occupancy),
+                **({} if row.wave_blocks is None else {"wave_blocks": row.wave_blocks}),
             }
             for row in summary.kernels
         ],
@@ -193,6 +195,7 @@ def from_dict(data: Mapping[str, Any]) -> RunSummary:
         occupancy=None if data["occupancy"] is None else _number(data["occupancy"]),
         telemetry={str(name): _number(value) for name, value in data["telemetry"].items()},
         # not written by earlier versions
+        sm_count=_count(data.get("multiprocessors")),
         not_shown=tuple(str(kind) for kind in _bounded(data.get("not_shown", []), 100) if kind in KINDS),
     )
 
@@ -205,6 +208,7 @@ def _kernel(row: Mapping[str, Any]) -> KernelSum:
         _number(row["calls"]),
         _number(row["ms"]) * PS_PER_MS,
         None if row["occupancy"] is None else _number(row["occupancy"]),
+        _count(row.get("wave_blocks")),
     )
 
 
@@ -244,6 +248,10 @@ def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         raise ValueError(f"not a number: {value!r}"[:80])
     return float(value)
+
+
+def _count(value: Any) -> int | None:
+    return None if value is None else int(_number(value)) or None
 
 
 def _ps(value: Any) -> float | None:

@@ -81,6 +81,7 @@ def summarize(
         doubts=tuple(sorted({f.kind for f in diagnosis.findings if f.is_about_profile})),
         occupancy=sum(o * t for o, t in known) / sum(t for _, t in known) if known else None,
         telemetry=_telemetry(diagnosis),
+        sm_count=_sm_count(traces),
         not_shown=tuple(sorted(frozenset.intersection(*blind))) if blind else (),
     )
 
@@ -157,6 +158,7 @@ def _kernels(analyses: Sequence[TraceAnalysis], parts: Sequence[FileParts]) -> l
     calls: dict[KernelKey, float] = {}
     totals: dict[KernelKey, float] = {}
     occupancy: dict[KernelKey, float] = {}
+    waves: dict[KernelKey, int | None] = {}
     for analysis, of_file in zip(analyses, parts, strict=True):
         if not of_file.kernels:
             continue
@@ -166,12 +168,19 @@ def _kernels(analyses: Sequence[TraceAnalysis], parts: Sequence[FileParts]) -> l
         for row in analysis.kernels.rows:
             if row.occupancy is not None:
                 occupancy[(row.name, row.grid, row.block)] = row.occupancy
+                waves[(row.name, row.grid, row.block)] = row.wave_blocks
     units = sum(of_file.units for of_file in parts)
     if units <= 0:
         return []
     return [
-        KernelSum(key[0], key[1], key[2], calls[key] / units, totals[key] / units, occupancy.get(key)) for key in calls
+        KernelSum(*key, calls[key] / units, totals[key] / units, occupancy.get(key), waves.get(key)) for key in calls
     ]
+
+
+def _sm_count(traces: Sequence[Trace]) -> int | None:
+    """Multiprocessors of every GPU, None where they differ or are unknown."""
+    known = {device.sm_count for trace in traces for device in trace.devices}
+    return known.pop() if len(known) == 1 else None
 
 
 def _batch(telemetry: Joined) -> int | None:

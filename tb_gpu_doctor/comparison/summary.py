@@ -25,6 +25,7 @@ class KernelSum:
         calls: how often.
         total_ps: how long.
         occupancy: theoretical, 0..1, None where unknown.
+        wave_blocks: blocks that fill the GPU once, None where unknown.
     """
 
     name: str
@@ -33,6 +34,7 @@ class KernelSum:
     calls: float
     total_ps: float
     occupancy: float | None = None
+    wave_blocks: int | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class RunSummary:
         doubts: kinds of findings about the profile itself, such as ``serialized_kernels``.
         occupancy: weighted by time over the GPUs where it is known.
         telemetry: means over the GPUs by metric, those that were recorded.
+        sm_count: multiprocessors of a GPU, None where that is unknown or differs.
         not_shown: kinds of findings that the profile could not have shown, however the run went; telemetry aside.
     """
 
@@ -97,6 +100,7 @@ class RunSummary:
     occupancy: float | None = None
     telemetry: dict[str, float] = field(default_factory=dict)
     not_shown: tuple[str, ...] = ()
+    sm_count: int | None = None
 
     @property
     def gpu_count(self) -> int:
