@@ -1,7 +1,8 @@
 """A Dask cluster behind the interface of `concurrent.futures`: each worker reads its own files.
 
 Workers see the files by the same paths (a shared file system) and have the same version of the doctor installed.
-A worker that dies gives its files to others; that is Dask's own doing.
+Each keeps the columns of its files, tells them in short and answers questions about them. A worker that dies gives
+its files to others, which decode them anew; that is Dask's own doing.
 """
 
 from __future__ import annotations
@@ -10,35 +11,51 @@ import contextlib
 import logging
 import queue
 import socket
-import tempfile
 import threading
 import time
 import urllib.parse
 import warnings
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from tb_gpu_doctor import __version__
-from tb_gpu_doctor.analysis.results import TraceAnalysis
-from tb_gpu_doctor.parallel.remote import everywhere, outcome_of, work_on
-from tb_gpu_doctor.parallel.transport import Reader, Writer
-from tb_gpu_doctor.traces.columns import Trace
+from tb_gpu_doctor.parallel.compact import unpack
+from tb_gpu_doctor.parallel.remote import answer, everywhere, hold, question_of, tell, told_of
+from tb_gpu_doctor.parallel.sketch import Sketch, connected
+from tb_gpu_doctor.traces.columns import Elsewhere
 from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.sessions import ProfileFile
 
 CONNECT_TIMEOUT_S = 5.0
 # Batch systems start workers when there is work; longer without any is told.
 PATIENCE_S = 60.0
+# Waiting with a limit lets Ctrl-C through on every system.
+_PULSE_S = 0.2
 # How often the scheduler is asked whether there are workers.
 _ASK_S = 1.0
 # A scheduler that hands out hundreds of files may take a while to answer.
 _ANSWER_S = 30.0
 
 
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """A file in the memory of some worker: `columns.Elsewhere`, known by the Dask future of what is held."""
+
+    desk: DaskCluster
+    held: Any
+    path: str
+
+
+def _held(place: Elsewhere) -> Any:
+    assert isinstance(place, _Place)
+    return place.held
+
+
 class DaskCluster(Executor):
-    """Runs the files of a session on the workers of a scheduler.
+    """Runs the files of a session on the workers of a scheduler, which keep them as long as they are asked about.
 
     Args:
         address: of the scheduler, ``tcp://host:8786``.
@@ -65,11 +82,7 @@ class DaskCluster(Executor):
         self._executor = self._client.get_executor(pure=False)
         self._asked_s = 0.0
         self._seen_s = time.monotonic()
-        self._scratch: Any = None
-        with contextlib.suppress(OSError):
-            self._scratch = tempfile.TemporaryFile(prefix="gpu-doctor-", buffering=0)  # noqa: SIM115
-        number = self._scratch.fileno() if self._scratch is not None else None
-        self._writer, self._reader = Writer(number), Reader(number)
+        self._held: dict[Future[bytes], Any] = {}
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """As `concurrent.futures.Executor.submit`."""
@@ -77,15 +90,74 @@ class DaskCluster(Executor):
         return future
 
     def submit_file(self, file: ProfileFile) -> Future[bytes]:
-        """Decode and analyse a file; `outcome` reads the result."""
+        """Decode and analyse a file, which the worker keeps; `outcome` reads what it tells."""
         self._seen_s = time.monotonic()
-        return self.submit(work_on, everywhere(file), __version__)
+        held = self._client.submit(hold, everywhere(file), __version__, pure=False)
+        told = self.submit(tell, held)
+        self._held[told] = held
+        return told
 
-    def outcome(self, future: Future[bytes], file: ProfileFile) -> tuple[Trace, TraceAnalysis] | TraceError:
-        """What became of a file whose future is done.
+    def outcome(self, future: Future[bytes], file: ProfileFile) -> Sketch | TraceError:
+        """What became of a file whose future is done; its columns stay where they are.
 
         Raises:
             TraceError: the cluster is of no use for any file.
+        """
+        held = self._held.pop(future, None)
+        found = self._result(future, file.path)
+        if isinstance(found, TraceError):
+            return found
+        told = told_of(found, file)
+        if isinstance(told, TraceError):
+            if told.code == "cluster_other_version":
+                raise told
+            return told
+        return connected(told, _Place(self, held, file.path))
+
+    def work(self, function: Callable[..., Any], calls: Sequence[tuple[Elsewhere, tuple[Any, ...]]]) -> list[Any]:
+        """As `columns.Desk.work`: one task for all files of a worker.
+
+        Raises:
+            TraceError: the cluster is of no use any more.
+        """
+        places = [place for place, _ in calls]
+        answers: list[Any] = [None] * len(calls)
+        asked: dict[Future[bytes], list[int]] = {}
+        for indices in self._by_worker([_held(place) for place in places]):
+            question = question_of(function, [calls[index][1] for index in indices])
+            asked[self.submit(answer, [_held(places[index]) for index in indices], question)] = indices
+        pending = set(asked)
+        while pending:
+            done, pending = wait(pending, _PULSE_S, FIRST_COMPLETED)
+            self.check()
+            for future in done:
+                indices = asked[future]
+                found = self._result(future, str(getattr(places[indices[0]], "path", "")))
+                if isinstance(found, TraceError):
+                    raise found
+                for index, item in zip(indices, unpack(found), strict=True):
+                    answers[index] = item
+        return answers
+
+    def _by_worker(self, held: Sequence[Any]) -> list[list[int]]:
+        """Indices of files, those that the same worker has together; a lost one is decoded anew by whoever asks."""
+        if len(held) == 1:
+            return [[0]]
+        try:
+            where = self._client.who_has(held)
+        except Exception:
+            self.check(force=True)
+            raise TraceError("cluster_lost", address=self.address) from None
+        groups: dict[str, list[int]] = {}
+        for index, future in enumerate(held):
+            groups.setdefault(str(next(iter(where.get(future.key, ())), "")), []).append(index)
+        return list(groups.values())
+
+    def _result(self, future: Future[bytes], path: str) -> bytes | TraceError:
+        """What a worker sent; an error where the file has killed its workers.
+
+        Raises:
+            TraceError: the cluster is of no use.
         """
         from distributed.scheduler import KilledWorker
 
@@ -93,19 +165,12 @@ class DaskCluster(Executor):
             packed = future.result()
         except KilledWorker as error:
             worker = getattr(error.last_worker, "address", "") or ""
-            return TraceError("cluster_worker_died", file.path, worker=str(worker))
+            return TraceError("cluster_worker_died", path, worker=str(worker))
         except Exception as error:
             self.check(force=True)
             raise TraceError("cluster_failed", address=self.address, reason=_first_line(error)) from error
         self.received_bytes += len(packed)
-        outcome = outcome_of(packed, file)
-        if isinstance(outcome, TraceError):
-            if outcome.code == "cluster_other_version":
-                raise outcome
-            return outcome
-        # In a file, as what processes of this machine send: the memory does not grow with the hosts.
-        kept: tuple[Trace, TraceAnalysis] = self._reader.unpack(self._writer.pack(outcome))
-        return kept
+        return packed
 
     def check(self, force: bool = False) -> None:
         """See that there is a scheduler, and a worker within patience.
@@ -132,8 +197,6 @@ class DaskCluster(Executor):
         """Leave the cluster, which goes on for others."""
         with contextlib.suppress(Exception):
             self._client.close(timeout=2)
-        if self._scratch is not None:
-            self._scratch.close()  # mappings of it stay
 
 
 @contextmanager

@@ -1,22 +1,46 @@
-"""The work of one file on another machine of a cluster, which sees the same files by the same paths."""
+"""The work of files on another machine of a cluster, which sees the same files by the same paths.
+
+A worker keeps what it has decoded and analysed of a file, tells it in short, and answers questions about it.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tb_gpu_doctor import __version__
 from tb_gpu_doctor.analysis.results import TraceAnalysis
 from tb_gpu_doctor.parallel.compact import pack, unpack
 from tb_gpu_doctor.parallel.one_file import analyse_file
+from tb_gpu_doctor.parallel.sketch import Sketch, column_bytes, sketch
 from tb_gpu_doctor.traces.columns import Trace
 from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.sessions import ProfileFile
 
 
-def work_on(file: ProfileFile, version: str) -> bytes:
-    """Decode and analyse a file, in the worker: the packed outcome, a `TraceError` among them.
+@dataclass(frozen=True, eq=False)
+class Held:
+    """A file in the memory of a worker, which moves it to its disk or to another worker packed."""
+
+    trace: Trace
+    analysis: TraceAnalysis
+
+    def __sizeof__(self) -> int:
+        return column_bytes((self.trace, self.analysis))
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Held], tuple[bytes]]:
+        return _unpacked, (pack((self.trace, self.analysis)),)
+
+
+def _unpacked(packed: bytes) -> Held:
+    return Held(*unpack(packed))
+
+
+def hold(file: ProfileFile, version: str) -> Held | TraceError:
+    """Decode and analyse a file, in the worker.
 
     Args:
         file: with a path that means the same everywhere.
@@ -24,21 +48,37 @@ def work_on(file: ProfileFile, version: str) -> bytes:
     """
     here = socket.gethostname()
     if version != __version__:
-        return pack(TraceError("cluster_other_version", file.path, worker=here, theirs=__version__, ours=version))
+        return TraceError("cluster_other_version", file.path, worker=here, theirs=__version__, ours=version)
     try:
         if "://" not in file.path:
             os.stat(file.path)
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        return pack(TraceError("file_not_on_worker", file.path, worker=here, reason=reason))
+        return TraceError("file_not_on_worker", file.path, worker=here, reason=reason)
     try:
-        return pack(analyse_file(file))
+        return Held(*analyse_file(file))
     except TraceError as error:
-        return pack(error if error.path else error.with_path(file.path))
+        return error if error.path else error.with_path(file.path)
     except MemoryError:
-        return pack(TraceError("file_out_of_memory", file.path))
+        return TraceError("file_out_of_memory", file.path)
     except Exception as error:
-        return pack(TraceError("file_failed", file.path, reason=f"{type(error).__name__}: {error}"))
+        return TraceError("file_failed", file.path, reason=f"{type(error).__name__}: {error}")
+
+
+def tell(held: Held | TraceError) -> bytes:
+    """What is held, in short and packed; the reason where there is nothing."""
+    return pack(held if isinstance(held, TraceError) else sketch(held.trace, held.analysis))
+
+
+def answer(held: Sequence[Held], packed: bytes) -> bytes:
+    """The packed results of a function, which was packed with its arguments for each of the files."""
+    function, arguments = unpack(packed)
+    return pack([function(file.trace, file.analysis, *own) for file, own in zip(held, arguments, strict=True)])
+
+
+def question_of(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> bytes:
+    """What `answer` takes."""
+    return pack((function, list(arguments)))
 
 
 def everywhere(file: ProfileFile) -> ProfileFile:
@@ -46,10 +86,10 @@ def everywhere(file: ProfileFile) -> ProfileFile:
     return file if "://" in file.path else replace(file, path=os.path.abspath(file.path))
 
 
-def outcome_of(packed: bytes, file: ProfileFile) -> tuple[Trace, TraceAnalysis] | TraceError:
-    """What `work_on` sent, under the path that the caller gave."""
-    outcome: tuple[Trace, TraceAnalysis] | TraceError = unpack(packed)
-    if isinstance(outcome, TraceError):
-        return outcome.with_path(file.path)
-    trace, analysis = outcome
+def told_of(packed: bytes, file: ProfileFile) -> Sketch | TraceError:
+    """What `tell` sent, under the path that the caller gave."""
+    found: Sketch | TraceError = unpack(packed)
+    if isinstance(found, TraceError):
+        return found.with_path(file.path)
+    trace, analysis = found
     return replace(trace, path=file.path), analysis
