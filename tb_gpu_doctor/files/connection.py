@@ -24,7 +24,7 @@ _USER_IN_PATH = frozenset({"http", "https"})
 # One line to the server, which breaks when it is idle for long: it is opened anew, once.
 _LINES = frozenset({"ftp", "sftp", "ssh", "smb"})
 # What one line carries is one question at a time.
-_ONE_AT_A_TIME = frozenset({"ftp"})
+_ONE_AT_A_TIME = frozenset({"ftp", "sftp", "ssh"})
 
 
 class Connection:

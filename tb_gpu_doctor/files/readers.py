@@ -72,7 +72,7 @@ def _reader_of(backend: Any, inner: str, piece_bytes: int) -> Reader:
     if type(backend).__name__ == "FTPFileSystem":
         return _Ftp(backend, inner)
     file = _opened(backend, inner, piece_bytes)
-    return _Sftp(file) if hasattr(file, "readv") else _Plain(file)
+    return _Sftp(backend, file) if hasattr(file, "readv") else _Plain(file)
 
 
 def _opened(backend: Any, inner: str, piece_bytes: int) -> Any:
@@ -103,8 +103,8 @@ class _Plain:
 class _Sftp:
     """A file of paramiko, whose own read waits for each packet before it asks for the next one."""
 
-    def __init__(self, file: Any) -> None:
-        self._file, self._at = file, 0
+    def __init__(self, backend: Any, file: Any) -> None:
+        self._backend, self._file, self._at = backend, file, 0
         self.size: int | None = file.stat().st_size
 
     def read(self, most: int) -> bytes:
@@ -117,7 +117,7 @@ class _Sftp:
         return piece
 
     def close(self) -> None:
-        self._file.close()
+        hang_up(self._backend)  # and with it all of its files
 
 
 class _Ftp:

@@ -130,14 +130,15 @@ class RemoteFiles:
         with self._lock:
             known = self._folders.get(folder)
             own = self._folders.get(path)
-        if own is not None and isinstance(own.error, RemoteError) and own.is_fresh:
-            raise own.error
         if known is not None and known.error is None and known.is_fresh:
             entry = known.entries.get(name)
+            # A folder that cannot be listed is there all the same: who lists it is told why.
             if entry is not None and (entry.folder or entry.st_size >= 0):
                 return entry
             if entry is None and not self._cut and not self._is_web:
                 raise FileNotFoundError(path)
+        if own is not None and isinstance(own.error, RemoteError) and own.is_fresh:
+            raise own.error
         try:
             return self.ask(path)
         except RemoteError as error:  # the next one who asks need not wait for the same answer
