@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tb_gpu_doctor.traces.sessions import Session
 
 Progress = Callable[[str, float], None]
+# What a session's summary is called in the cache.
+SUMMARY = "summary"
 
 
 def compare_paths(
@@ -109,7 +111,7 @@ def summary_of_session(session: Session, progress: Progress | None = None) -> Ru
         result = diagnose_session(session, progress)
         return summary_of_result(result, session), not result.failures
 
-    return remembered(session, "summary", RunSummary, make)
+    return remembered(session, SUMMARY, RunSummary, make)
 
 
 def summary_of_result(result: SessionResult, session: Session) -> RunSummary:

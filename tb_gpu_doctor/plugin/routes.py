@@ -335,9 +335,9 @@ class Routes:
         job = self._worker.peek(found.key)
         if job is not None and job.result is not None:
             return job.result.summary
-        from tb_gpu_doctor.comparing import summary_of_session
+        from tb_gpu_doctor.plugin.opening import open_summary
 
-        return summary_of_session(dataclasses.replace(found.session, run=found.run), report)
+        return open_summary(dataclasses.replace(found.session, run=found.run), report)
 
     def _doc(self, request: Request) -> Response:
         page = name_argument(request, "page")
@@ -381,9 +381,9 @@ class Routes:
         session = dataclasses.replace(found.session, run=found.run)  # by the name that the tab knows it
         if self._analyse is not None:
             return self._analyse(session, report)
-        from tb_gpu_doctor.plugin.session_view import analyse
+        from tb_gpu_doctor.plugin.opening import open_view
 
-        return analyse(session, report, lambda path: shown_path(path, found.root))
+        return open_view(session, found.root, report)
 
 
 @functools.lru_cache(maxsize=256)

@@ -6,9 +6,9 @@ import dataclasses
 import os
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tb_gpu_doctor.comparing import summary_of_result
+from tb_gpu_doctor.comparing import SUMMARY, summary_of_result
 from tb_gpu_doctor.parallel.transport import with_own_arrays
 from tb_gpu_doctor.plugin.collectives_view import collectives_answer
 from tb_gpu_doctor.plugin.gaps_view import GapsView
@@ -51,8 +51,17 @@ def analyse(session: Session, report: Callable[[str, float], None], shown: Calla
         diagnosis = _with_shown_paths(result.diagnosis, shown)
         return SessionView(session, dataclasses.replace(result, diagnosis=diagnosis)), not result.failures
 
-    # What is shown of paths depends on where the logdir begins, so the same files can have two views.
-    return remembered(session, f"view {shown(session.path)}", SessionView, make)
+    return remembered(
+        session, kind_of(shown(session.path)), SessionView, make, beside=lambda view: {SUMMARY: view.summary}
+    )
+
+
+def kind_of(shown: str) -> str:
+    """What a view is called in the cache.
+
+    What is shown of paths depends on where the logdir begins, so the same files can have two views.
+    """
+    return f"view {shown}"
 
 
 def _with_shown_paths(diagnosis: DiagnosisReport, shown: Callable[[str], str]) -> DiagnosisReport:
@@ -100,6 +109,11 @@ class SessionView(WithoutLock):
         self.summary = summary_of_result(result, session)
         self._lock = threading.Lock()
         self._diagnosis_json: dict[str, bytes] = {}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        # Histories and comparisons keep it longer than the view, of whose buffer its arrays are parts.
+        self.summary = with_own_arrays(self.summary)
 
     @property
     def size_bytes(self) -> int:

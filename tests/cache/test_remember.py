@@ -40,7 +40,7 @@ def open_view(logdir: Path) -> tuple[object, list[str]]:
 
 def test_a_view_is_opened_from_the_cache_and_answers_alike(logdir: Path) -> None:
     first, stages = open_view(logdir)
-    assert stages and default_store().usage().entries == 1
+    assert stages and default_store().usage().entries == 2, "the view and its summary"
     again, stages = open_view(logdir)
     assert not stages, "nothing was read again"
     for view in (first, again):
