@@ -67,6 +67,7 @@ const comparison = (more: Partial<Comparison> = {}): Comparison => ({
   kernels: [],
   kernel_time_before_ms: 0,
   kernel_time_after_ms: 0,
+  grids: null,
   ...more,
 });
 

@@ -18,6 +18,7 @@ from tb_gpu_doctor.comparison.bootstrap import (
 from tb_gpu_doctor.comparison.findings import compare_findings
 from tb_gpu_doctor.comparison.kernels import call_growth, common_share, compare_kernels, grid_growth, lacks_shapes
 from tb_gpu_doctor.comparison.results import Comparison, Outcome, PartChange, Unit
+from tb_gpu_doctor.comparison.scaling import batch_grids
 from tb_gpu_doctor.comparison.summary import RunSummary
 from tb_gpu_doctor.diagnosis.model import Phrase
 
@@ -82,6 +83,7 @@ def compare(
         kernel_time_before=sum(row.total_ps for row in before.kernels) * scale_before,
         kernel_time_after=sum(row.total_ps for row in after.kernels) * scale_after,
         findings=compare_findings(before, after, scale_before, scale_after),
+        grids=batch_grids(before, after, batch_before, batch_after),
     )
 
 
@@ -123,6 +125,8 @@ def _obstacles(
     common = common_share(before, after)
     if common is not None and common < FEW_COMMON:
         found.append(Phrase("compare.obstacles.few_common", {"share": common}))
+        # Hardly a kernel in common, and only one of them says on which GPU: nothing shows that they belong together.
+        fatal = fatal or bool(models_before) != bool(models_after)
     if before.kernels and after.kernels and lacks_shapes(before) != lacks_shapes(after):
         label = before.label if lacks_shapes(before) else after.label
         found.append(Phrase("compare.obstacles.no_shapes", {"run": label}))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tb_gpu_doctor.comparison.bootstrap import Interval
+from tb_gpu_doctor.comparison.scaling import BatchGrids
 from tb_gpu_doctor.comparison.summary import RunSummary
 from tb_gpu_doctor.diagnosis.model import Phrase
 
@@ -82,6 +83,7 @@ class Comparison:
         kernels: largest change first.
         kernel_time_before, kernel_time_after: sums over all kernels.
         findings: solved ones first, then new and worse ones, then the rest.
+        grids: from which batch on they fill the GPU, where two batches tell.
     """
 
     before: RunSummary
@@ -98,3 +100,4 @@ class Comparison:
     kernel_time_before: float
     kernel_time_after: float
     findings: tuple[FindingComparison, ...]
+    grids: BatchGrids | None = None

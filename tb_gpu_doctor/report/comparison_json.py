@@ -7,6 +7,7 @@ from typing import Any
 
 from tb_gpu_doctor.comparison.bootstrap import CONFIDENCE, Interval
 from tb_gpu_doctor.comparison.results import Comparison, FindingComparison, KernelChange, PartChange
+from tb_gpu_doctor.comparison.scaling import BatchGrids
 from tb_gpu_doctor.comparison.summary import RunSummary
 from tb_gpu_doctor.report.words import say
 from tb_gpu_doctor.texts import pick_language, text
@@ -15,6 +16,7 @@ from tb_gpu_doctor.traces.columns import PS_PER_MS
 
 SCHEMA_VERSION = 1
 MAX_NAME = 1_000
+_SHORT_NAME = 120
 
 
 def comparison_dict(comparison: Comparison, lang: str = "en") -> dict[str, Any]:
@@ -38,6 +40,7 @@ def comparison_dict(comparison: Comparison, lang: str = "en") -> dict[str, Any]:
         "kernels": [_kernel(kernel) for kernel in comparison.kernels],
         "kernel_time_before_ms": _ms(comparison.kernel_time_before),
         "kernel_time_after_ms": _ms(comparison.kernel_time_after),
+        "grids": None if comparison.grids is None else _grids(comparison.grids, lang),
     }
 
 
@@ -52,6 +55,45 @@ def headline(comparison: Comparison, lang: str) -> str:
         after=comparison.time_after,
         change=comparison.change.value,
     )
+
+
+def grid_sentences(grids: BatchGrids, lang: str) -> list[str]:
+    """One sentence a kernel: its blocks at both batches, and the batch that fills the GPU."""
+    found = []
+    for entry in grids.kernels:
+        batch, wave = entry.block_per_sm_batch, entry.full_wave_batch
+        key = "fixed" if batch is None else "batch" if wave is None or wave <= batch else "batch_wave"
+        params = {
+            "name": clean(entry.name, _SHORT_NAME),
+            "before": entry.blocks,
+            "after": entry.other_blocks,
+            "batch_before": grids.batch_before,
+            "batch_after": grids.batch_after,
+            "sms": grids.sm_count,
+            "batch": batch,
+            "wave_batch": wave,
+        }
+        found.append(text(f"compare.grids.{key}", lang, **params))
+    return found
+
+
+def _grids(grids: BatchGrids, lang: str) -> dict[str, Any]:
+    return {
+        "title": text("compare.sections.grids", lang),
+        "multiprocessors": grids.sm_count,
+        "kernels": [
+            {
+                "name": clean(entry.name, MAX_NAME),
+                "sentence": sentence,
+                "blocks_before": entry.blocks,
+                "blocks_after": entry.other_blocks,
+                "grows": entry.scales,
+                "batch": entry.block_per_sm_batch,
+                "wave_batch": entry.full_wave_batch,
+            }
+            for entry, sentence in zip(grids.kernels, grid_sentences(grids, lang), strict=True)
+        ],
+    }
 
 
 def _run(run: RunSummary, time: float | None) -> dict[str, Any]:

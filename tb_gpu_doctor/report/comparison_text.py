@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tb_gpu_doctor.comparison.results import Comparison, FindingComparison, KernelChange
-from tb_gpu_doctor.report.comparison_json import headline
+from tb_gpu_doctor.report.comparison_json import grid_sentences, headline
 from tb_gpu_doctor.report.words import say
 from tb_gpu_doctor.texts import pick_language, text
 from tb_gpu_doctor.texts.numbers import clean, duration, number, percent, signed_percent, size
@@ -23,6 +23,7 @@ _STYLES = {
 _SYMBOLS = {"faster": "▼", "slower": "▲", "same": "=", "inconclusive": "?", "not_comparable": "✖"}
 _CHANGES = {"solved": "green", "better": "green", "new": "red", "worse": "red", "unchanged": "dim", "cannot_tell": ""}
 _MAX_KERNELS = 10
+_MAX_GRIDS = 5
 # Changes of a kernel below this part of the unit's time are not worth a line.
 _LEAST_KERNEL = 0.001
 _CAUSES = (
@@ -73,6 +74,11 @@ def _lines(comparison: Comparison, width: int, lang: str) -> Iterator[Text]:
         yield Text()
         yield from _findings(comparison, lang)
     yield from _kernels(comparison, width, lang)
+    if comparison.grids is not None:
+        yield Text()
+        yield _title("grids", lang)
+        for sentence in grid_sentences(comparison.grids, lang)[:_MAX_GRIDS]:
+            yield Text("- " + sentence)
     yield from _telemetry(comparison, lang)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.comparison.test_scaling import wider
 from tests.e2e.visit import Visit, axe_violations
 from tests.regressing import GOOD, RUN, write_regressing
 from tests.tensorboard_server import TensorBoard, tensorboard
@@ -76,6 +77,30 @@ def test_batches_make_it_a_comparison_per_sample(past: tuple[TensorBoard, list[s
     frame.locator("[data-outcome=slower]").wait_for()
     assert frame.get_by_label("Batch before").input_value() == ""
     there.assert_clean()
+
+
+def test_two_batches_tell_which_one_fills_the_gpu(tmp_path: Path, visit: Start):
+    names = [f"2026_05_0{day}_02_00_00" for day in (1, 2)]
+    for name, batch in zip(names, (8, 16), strict=True):
+        folder = tmp_path / "wide" / "plugins" / "profile" / name
+        folder.mkdir(parents=True)
+        (folder / "trainer.xplane.pb").write_bytes(wider(batch).space.encode())
+    with tensorboard(f"--logdir={tmp_path}") as server:
+        there = visit(server)
+        frame = there.open(
+            run="wide", session=names[1], view="compare", compare_with=f"wide~{names[0]}", batch_before="8",
+            batch_after="16",
+        )  # fmt: skip
+        there.wait_until_shown(frame, "wide", "compare")
+        answer = there.api(
+            "compare", before_run="wide", before_session=names[0], after_run="wide", after_session=names[1],
+            batch_before="8", batch_after="16",
+        )  # fmt: skip
+        sentences = [entry["sentence"] for entry in answer["grids"]["kernels"]]
+        assert sentences and "From a batch of 44 on each gets a block" in sentences[0]
+        assert frame.locator("[data-grids] > li").all_inner_texts() == sentences
+        assert frame.get_by_role("heading", name=answer["grids"]["title"]).is_visible()
+        there.assert_clean()
 
 
 def test_kernels_are_searched_and_saved(past: tuple[TensorBoard, list[str]], visit: Start):

@@ -88,6 +88,8 @@ export interface Comparison {
   kernels: ComparedKernel[];
   kernel_time_before_ms: number | null;
   kernel_time_after_ms: number | null;
+  /** From which batch on grids fill the GPU, where two batches tell. */
+  grids: { title: string; kernels: { name: string; sentence: string }[] } | null;
 }
 
 export interface Pair {

@@ -1,6 +1,7 @@
 import { useEffect, useMemo } from "preact/hooks";
 import { type Comparison, fetchComparison } from "../../api/compare";
 import type { ProfileId } from "../../api/types";
+import { cleanText } from "../../format";
 import { lang, t } from "../../i18n";
 import { Remote } from "../../state/remote";
 import { revision } from "../../state/resource";
@@ -26,6 +27,18 @@ function Answer({ answer }: { answer: Comparison }) {
       <Parts answer={answer} />
       <FindingChanges answer={answer} />
       <KernelChanges answer={answer} />
+      {answer.grids ? (
+        <>
+          <h3 class="apart">{cleanText(answer.grids.title)}</h3>
+          <ul data-grids>
+            {answer.grids.kernels.map(({ name, sentence }) => (
+              <li key={sentence} title={cleanText(name)}>
+                {cleanText(sentence)}
+              </li>
+            ))}
+          </ul>
+        </>
+      ) : null}
       <Beside answer={answer} />
     </>
   );
