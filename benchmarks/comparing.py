@@ -208,7 +208,7 @@ def _whole(runs: int, pairs: int) -> dict[str, Verdicts]:
             found[f"{noise.name}, +0 %"] = judge(paired(same, same, pairs), 0.0)
             mean = float(np.mean([run.mean_ps for run in same if run.mean_ps is not None]))
             for index, change in enumerate(CHANGES, 1):
-                slower = simulated(folder, noise, 1 + change, max(10, runs // 2), seed + 1_000 * index)
+                slower = simulated(folder, noise, 1 + change, max(2, runs // 2), seed + 1_000 * index)
                 # what a slower GPU makes of the whole step, of many runs
                 true = float(np.mean([run.mean_ps for run in slower if run.mean_ps is not None])) / mean - 1
                 found[f"{noise.name}, +{change * 100:.0f} %"] = judge(paired(same, slower, pairs), true)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from benchmarks import cluster, job, kernels, soak
+from benchmarks import cluster, comparing, job, kernels, soak
 from benchmarks.cases import Measurement
 from benchmarks.generate import Shape, generate
 from benchmarks.job_files import FORMATS, write_job
@@ -119,3 +120,14 @@ def test_growth_is_measured_from_one_host_on(tmp_path: Path, monkeypatch: pytest
     )
     page = (tmp_path / "c.md").read_text(encoding="utf-8")
     assert "From 1 to 3 hosts" in page and "| clocks |" in page and "bytes an event" in page
+
+
+def test_how_far_comparisons_can_be_trusted_is_measured(tmp_path: Path) -> None:
+    page = tmp_path / "c.md"
+    comparing.main(["--pairs", "4", "--runs", "2", "--out", str(page)])
+    text = page.read_text(encoding="utf-8")
+    assert "| steady (1 %), +20 % |" in text and text.count("wrong") > 40
+    random = np.random.default_rng(0)
+    runs = [comparing.run_of(1 + 0.01 * random.standard_normal(20)) for _ in range(8)]
+    same = comparing.judge(comparing.paired(runs, runs, 30), 0.0)
+    assert same.share("same") == 1.0 and same.covered > 0.8
