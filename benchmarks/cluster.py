@@ -39,15 +39,18 @@ class Growth:
 
     Attributes:
         file_seconds: CPU of decoding and analysing all files, which workers share.
-        unpack_seconds: CPU of reading what workers send.
+        unpack_seconds: CPU of reading what workers tell.
         match_seconds: CPU of matching collectives.
         clock_seconds: CPU of aligning clocks.
         job_seconds: CPU of the rest of what looks at all GPUs: lateness, waiting, communication.
         rule_seconds: CPU of rules and their report, telemetry left out.
         text_seconds: CPU of the report for a terminal and as JSON.
-        sent_bytes: what workers send.
-        column_bytes: the same before it is packed.
-        peak_bytes: the largest resident size of a process that holds what all workers sent.
+        told_bytes: what workers tell of their files.
+        answer_bytes: questions to them, and their answers.
+        rounds: how often questions go to the workers, those to all at a time.
+        column_bytes: what workers have in memory.
+        peak_bytes: the largest resident size of the process that asked; its questions are answered by itself, a host
+            at a time, from files.
         text_lines: of the report for a terminal.
         json_bytes: of the report as JSON.
     """
@@ -60,7 +63,9 @@ class Growth:
     job_seconds: float
     rule_seconds: float
     text_seconds: float
-    sent_bytes: int
+    told_bytes: int
+    answer_bytes: int
+    rounds: int
     column_bytes: int
     peak_bytes: int
     text_lines: int
@@ -69,51 +74,55 @@ class Growth:
 
 def measure_here(folder: str) -> Growth:
     """Diagnose a folder as the head of a cluster does, and stop the time of each part."""
-    import pickle
-
     from rich.console import Console
 
+    from benchmarks.desk import Desk
     from tb_gpu_doctor.analysis.clocks import find_clocks
     from tb_gpu_doctor.analysis.collectives import match_collectives
-    from tb_gpu_doctor.analysis.job import analyse_job
     from tb_gpu_doctor.diagnosis.context import Context, HostProfile
     from tb_gpu_doctor.diagnosis.engine import diagnose_context
-    from tb_gpu_doctor.parallel.compact import pack, unpack
+    from tb_gpu_doctor.parallel.compact import unpack
     from tb_gpu_doctor.parallel.one_file import analyse_file
+    from tb_gpu_doctor.parallel.sketch import column_bytes, connected
     from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
     from tb_gpu_doctor.report.text import print_report
     from tb_gpu_doctor.traces.sessions import find_sessions
 
     (session,) = find_sessions(folder).sessions
     analyse_file(session.files[0])  # what the first call imports and sets up belongs to no host
-    seconds = []
-    marks = [time.process_time()]
+    seconds: list[float] = []
+    with tempfile.TemporaryDirectory(prefix="gpu-doctor-held-") as held:
+        desk, mark = Desk(Path(held)), time.process_time()
 
-    def lap() -> None:
-        marks.append(time.process_time())
-        seconds.append(marks[-1] - marks[-2])
+        def lap() -> None:
+            nonlocal mark
+            now = time.process_time()
+            seconds.append(now - mark - desk.away_seconds)
+            mark, desk.away_seconds = time.process_time(), 0.0
 
-    packed, columns = [], 0
-    for file in session.files:
-        outcome = analyse_file(file)
-        packed.append(pack(outcome))
-        if not columns:
-            columns = len(pickle.dumps(outcome, protocol=5)) * len(session.files)
-    lap()
-    read = [unpack(content) for content in packed]
-    lap()
-    traces, analyses = [trace for trace, _ in read], [analysis for _, analysis in read]
-    collectives = match_collectives(traces, analyses)
-    lap()
-    find_clocks(collectives, len(traces))
-    lap()
-    job = analyse_job(traces, analyses)
-    lap()
-    profiles = [
-        HostProfile(file.host, trace, analysis) for file, (trace, analysis) in zip(session.files, read, strict=True)
-    ]
-    diagnosis = diagnose_context(Context(tuple(profiles), known_job=job))
-    lap()
+        told, columns = [], 0
+        for file in session.files:
+            trace, analysis = analyse_file(file)
+            if not columns:
+                columns = column_bytes((trace, analysis)) * len(session.files)
+            told.append(desk.take(trace, analysis))
+            del trace, analysis
+        lap()
+        read = [connected(unpack(content), place) for content, place in told]
+        lap()
+        traces, analyses = [trace for trace, _ in read], [analysis for _, analysis in read]
+        collectives = match_collectives(traces, analyses)
+        lap()
+        find_clocks(collectives, len(traces))
+        lap()
+        profiles = [
+            HostProfile(file.host, trace, analysis) for file, (trace, analysis) in zip(session.files, read, strict=True)
+        ]
+        context = Context(tuple(profiles))
+        _ = context.job
+        lap()
+        diagnosis = diagnose_context(context)
+        lap()
     report = DiagnosisReport.of(diagnosis)
     said = io.StringIO()
     print_report(report, Console(file=said, width=120), "en")
@@ -122,7 +131,8 @@ def measure_here(folder: str) -> Growth:
     work, unpacking, matching, clocks, whole_job, rules, words = seconds
     return Growth(
         len(session.files), work, unpacking, matching, clocks, max(0.0, whole_job - matching - clocks), rules, words,
-        sum(map(len, packed)), columns, peak_bytes(), said.getvalue().count("\n"), len(as_json),
+        desk.told_bytes, desk.question_bytes + desk.answer_bytes, desk.rounds, columns, peak_bytes(),
+        said.getvalue().count("\n"), len(as_json),
     )  # fmt: skip
 
 
@@ -156,16 +166,17 @@ def table(found: Sequence[Growth]) -> list[str]:
     """Lines of Markdown."""
     lines = [
         "| hosts | files, CPU s | unpacking, s | matching, s | clocks, s | rest of the job, s | rules, s | report, s "
-        "| head, ms a host | peak MB | sent, KB a host | columns, KB a host | lines of text | JSON, KB |",
-        "|" + "---:|" * 14,
+        "| head, ms a host | peak MB | told, KB a host | questions, KB a host | rounds | columns, KB a host "
+        "| lines of text | JSON, KB |",
+        "|" + "---:|" * 16,
     ]
     for g in found:
         cells = [
             f"{g.hosts}", f"{g.file_seconds:.2f}", f"{g.unpack_seconds:.3f}", f"{g.match_seconds:.3f}",
             f"{g.clock_seconds:.3f}", f"{g.job_seconds:.3f}", f"{g.rule_seconds:.3f}", f"{g.text_seconds:.3f}",
             f"{1e3 * head_seconds(g) / g.hosts:.1f}", f"{g.peak_bytes / 1e6:,.0f}",
-            f"{g.sent_bytes / g.hosts / 1e3:,.0f}", f"{g.column_bytes / g.hosts / 1e3:,.0f}", f"{g.text_lines}",
-            f"{g.json_bytes / 1e3:,.0f}",
+            f"{g.told_bytes / g.hosts / 1e3:,.1f}", f"{g.answer_bytes / g.hosts / 1e3:,.1f}", f"{g.rounds}",
+            f"{g.column_bytes / g.hosts / 1e3:,.0f}", f"{g.text_lines}", f"{g.json_bytes / 1e3:,.0f}",
         ]  # fmt: skip
         lines.append("| " + " | ".join(cells) + " |")
     return lines
@@ -198,9 +209,9 @@ def ratios(found: Sequence[Growth]) -> list[str]:
     return lines
 
 
-def clocks_of_many(folder: Path, hosts: int) -> tuple[str, float]:
-    """What aligning clocks takes for ``hosts`` hosts made of copies, and the slow way for those that there are."""
-    from tb_gpu_doctor.analysis import clocks
+def clocks_of_many(folder: Path, hosts: int) -> str:
+    """What aligning clocks takes for ``hosts`` hosts made of copies, agreeing and not."""
+    from tb_gpu_doctor.analysis.clocks import find_clocks
     from tb_gpu_doctor.analysis.collectives import match_collectives
     from tb_gpu_doctor.parallel.one_file import analyse_file
     from tb_gpu_doctor.traces.sessions import find_sessions
@@ -209,7 +220,7 @@ def clocks_of_many(folder: Path, hosts: int) -> tuple[str, float]:
     read = [analyse_file(file) for file in session.files]
     found = match_collectives([trace for trace, _ in read], [analysis for _, analysis in read])
     if found is None:
-        return "nothing to align", 0.0
+        return "nothing to align"
     copies = -(-hosts // len(read))
     many = replace(
         found,
@@ -218,26 +229,19 @@ def clocks_of_many(folder: Path, hosts: int) -> tuple[str, float]:
         expected=found.expected * copies, unmatched=np.tile(found.unmatched, copies),
     )  # fmt: skip
     begun = time.process_time()
-    clocks.find_clocks(many, len(many.trace))
-    quick = time.process_time() - begun
-    usual, clocks.MANY = clocks.MANY, 1 << 30
-    begun = time.process_time()
-    clocks.find_clocks(found, len(read))
-    slow = time.process_time() - begun
-    clocks.MANY = usual
-    return f"{quick:.1f} s of CPU for {len(found)} collectives", slow
+    find_clocks(many, len(many.trace))
+    return f"{time.process_time() - begun:.1f} s of CPU for {len(found)} collectives"
 
 
 def big_host() -> list[str]:
-    """What a host of 100,000 events sends."""
-    import pickle
-
+    """What a host of 100,000 events tells, beside its columns packed."""
     from tb_gpu_doctor.parallel.compact import pack, unpack
     from tb_gpu_doctor.parallel.one_file import analyse_file
+    from tb_gpu_doctor.parallel.sketch import column_bytes, sketch
     from tb_gpu_doctor.traces.sessions import find_sessions
 
     lines = [
-        "| format | columns, MB | sent, MB | bytes an event | packing, CPU ms | unpacking, CPU ms |",
+        "| format | columns, MB | columns packed, MB | told, KB | packing, CPU ms | unpacking, CPU ms |",
         "|---|---:|---:|---:|---:|---:|",
     ]
     for form in ("xplane", "kineto"):
@@ -245,20 +249,54 @@ def big_host() -> list[str]:
             write_job(Path(name), form, 1, BIG_EVENTS)
             (session,) = find_sessions(name).sessions
             outcome = analyse_file(session.files[0])
-        columns = len(pickle.dumps(outcome, protocol=5))
         packing, unpacking = [], []
         for _ in range(5):
             begun = time.process_time()
-            packed = pack(outcome)
+            told = pack(sketch(*outcome))
             half = time.process_time()
-            unpack(packed)
+            unpack(told)
             packing.append(half - begun)
             unpacking.append(time.process_time() - half)
         lines.append(
-            f"| {form} | {columns / 1e6:.1f} | {len(packed) / 1e6:.2f} | {len(packed) / BIG_EVENTS:.1f} "
-            f"| {1e3 * min(packing):.0f} | {1e3 * min(unpacking):.0f} |"
+            f"| {form} | {column_bytes(outcome) / 1e6:.1f} | {len(pack(outcome)) / 1e6:.2f} | {len(told) / 1e3:.1f} "
+            f"| {1e3 * min(packing):.1f} | {1e3 * min(unpacking):.1f} |"
         )
     return lines
+
+
+def on_dask(hosts: int) -> str:
+    """What a real cluster of two workers on this machine sends for big hosts, in a sentence."""
+    import distributed
+
+    from tb_gpu_doctor.api import diagnose_session
+    from tb_gpu_doctor.parallel.cluster import dask_cluster
+    from tb_gpu_doctor.traces.sessions import find_sessions
+
+    with (
+        tempfile.TemporaryDirectory(prefix="gpu-doctor-bench-") as name,
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, host="127.0.0.1"
+        ) as local,
+        dask_cluster(local.scheduler_address) as cluster,
+    ):
+        write_job(Path(name), "xplane", hosts, BIG_EVENTS)
+        (session,) = find_sessions(name).sessions
+        last, marks = "", [time.perf_counter()]
+
+        def note(stage: str, _done: float) -> None:
+            nonlocal last
+            if stage == "diagnosing" != last:
+                marks.append(time.perf_counter())
+            last = stage
+
+        diagnose_session(session, note, executor=cluster)
+        marks.append(time.perf_counter())
+        received = cluster.received_bytes
+    return (
+        f"A real Dask cluster of two workers on this machine, {hosts} hosts of {BIG_EVENTS:,} events: "
+        f"{received / hosts / 1e3:.0f} KB a host came, {marks[1] - marks[0]:.1f} s until all had told, "
+        f"{marks[2] - marks[1]:.1f} s for the rest, questions included."
+    )
 
 
 TEXT = """# Sessions with many hosts
@@ -269,8 +307,9 @@ Written by `python -m benchmarks.cluster`; [docs/cluster.md](../docs/cluster.md)
 
 Simulated hosts of {events:,} events (one GPU each, all in the same collectives, each host on its own clock), one file a
 host. Everything ran one after the other in one process: "files" is the work that workers share; what follows is
-done by the one process that asked ("the head"). The least of {rounds} round(s) in fresh processes; CPU time, since
-others use the cores as well. The peak is that of a process which holds what all hosts sent.
+done by the one process that asked ("the head"), without what workers do to answer. The least of {rounds} round(s) in
+fresh processes; CPU time, since others use the cores as well. The peak is that of a process which holds what all
+hosts told; their columns lay in files, and one host's at a time was read to answer.
 
 {table}
 
@@ -278,16 +317,16 @@ others use the cores as well. The peak is that of a process which holds what all
 
 On paper: every part goes on with its exponent, and with 1 at least; the alignment of clocks compares all with all and
 counts with 2 at least. Measured for {paper:,} hosts, by repeating the collectives of the largest job:
-{measured}. Where the estimate of the clocks contradicts a bound, the bounds of all clocks are closed
-through all others, which is cubic: that took {slow:.2f} s for {last} hosts. At {paper:,} hosts of 100,000 events about
-{gigabytes:.1f} GB travel, one host at a time; the head keeps the columns in a file, and not in memory.
+{measured}. At {paper:,} hosts about {gigabytes:.2f} GB travel.
 
-## What a host of {big:,} events sends
+## What a host of {big:,} events tells
 
-All of its columns, unabridged, since rules look up evidence in them: packed by differences, so that the answer is the
-same, bit for bit, as without a cluster.
+Steps, accounting, kernel table, collectives: what grows with these, and not with the events. The columns stay with
+the worker, which answers questions about them; the diagnosis is the same, bit for bit, as without a cluster.
 
 {big_table}
+
+{dask}
 
 {where}
 """
@@ -299,27 +338,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--hosts", type=int, nargs="+", default=list(HOSTS))
     parser.add_argument("--events", type=int, default=5_000, help="of each host")
     parser.add_argument("--rounds", type=int, default=2, help="fresh processes per number of hosts")
+    parser.add_argument("--dask-hosts", type=int, default=16, help="hosts on a real cluster of two workers")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the page goes")
     parser.add_argument("--case", metavar="FOLDER", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.case:
         print(json.dumps(asdict(measure_here(options.case))))
         return 0
-    found, measured, slow = [], "", 0.0
+    found, measured = [], ""
     for hosts in options.hosts:
         with tempfile.TemporaryDirectory(prefix="gpu-doctor-bench-") as name:
             write_job(Path(name), "xplane", hosts, options.events)
             found.append(run_case(Path(name), options.rounds))
             if hosts == options.hosts[-1]:
-                measured, slow = clocks_of_many(Path(name), ON_PAPER)
+                measured = clocks_of_many(Path(name), ON_PAPER)
         print(f"  {found[-1]}", file=sys.stderr, flush=True)
-    big_table = big_host()
-    per_event = float(big_table[2].split("|")[4])
     page = TEXT.format(
         first=found[0].hosts, last=found[-1].hosts, events=options.events, rounds=options.rounds,
-        table="\n".join(table(found)), ratios="\n".join(ratios(found)), paper=ON_PAPER, measured=measured, slow=slow,
-        gigabytes=ON_PAPER * BIG_EVENTS * per_event / 1e9, big=BIG_EVENTS, big_table="\n".join(big_table),
-        where=machine(),
+        table="\n".join(table(found)), ratios="\n".join(ratios(found)), paper=ON_PAPER, measured=measured,
+        gigabytes=ON_PAPER * (found[-1].told_bytes + found[-1].answer_bytes) / found[-1].hosts / 1e9, big=BIG_EVENTS,
+        big_table="\n".join(big_host()), dask=on_dask(options.dask_hosts), where=machine(),
     )  # fmt: skip
     options.results.write_text(page, encoding="utf-8")
     print(page)
