@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import sys
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ Float64 = NDArray[np.float64]
 Sums = NDArray[Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class KernelRow:
     """One kernel on one GPU over the whole recording (communication kernels included).
 
@@ -72,6 +73,14 @@ class KernelRow:
     flops: int | None = None
     bytes_accessed: int | None = None
     bound: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("name", "op"):  # the same in all tables of a job
+            object.__setattr__(self, name, sys.intern(str(getattr(self, name))))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by its values alone: a job of thousands of hosts has as many tables."""
+        return KernelRow, tuple(getattr(self, spec.name) for spec in fields(self))
 
     @property
     def mean_ps(self) -> float:
