@@ -7,6 +7,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from tb_gpu_doctor.files.names import is_remote
 from tb_gpu_doctor.files.system import files_at
 
 if TYPE_CHECKING:
@@ -42,5 +43,7 @@ def state_of(session: Session) -> str | None:
         version = files.version(stat)
         if abs(now - stat.st_mtime) < _SETTLED_S or not version:
             return None
-        digest.update(f"\0{files.abspath(path)}\0{version}".encode("utf-8", "surrogateescape"))
+        # Rights are no content, but what could not be opened is read once it can be.
+        rights = "" if is_remote(path) or os.access(path, os.R_OK) else "\0closed"
+        digest.update(f"\0{files.abspath(path)}\0{version}{rights}".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()

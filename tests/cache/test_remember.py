@@ -99,3 +99,20 @@ def test_failures_and_partial_results_are_not_kept(logdir: Path, tmp_path: Path)
     with pytest.raises(TraceError):
         remembered(session, "y", int, fail, store)
     assert remembered(session, "y", int, lambda: (4, True), store) == 4
+
+
+def test_what_could_not_be_opened_is_another_state_than_what_can_be(
+    logdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = session_of(logdir)
+    state = state_of(session)
+    (recording,) = (path for path in logdir.rglob("*.gpu_doctor") if path.is_file())
+    real = os.access
+
+    def access(path: str, mode: int) -> bool:  # the super-user of a CI machine may open everything
+        return os.path.basename(path) != recording.name and real(path, mode)
+
+    monkeypatch.setattr(os, "access", access)
+    assert state_of(session) not in (None, state)
+    monkeypatch.undo()
+    assert state_of(session) == state
