@@ -119,9 +119,10 @@ def summary_of_result(result: SessionResult, session: Session) -> RunSummary:
     from tb_gpu_doctor.comparison.summarize import summarize
     from tb_gpu_doctor.telemetry.joining import Joined
 
-    return summarize(
+    summary = summarize(
         result.diagnosis, result.traces, result.analyses, result.job, result.joined or Joined(), _label(session)
     )
+    return replace(summary, unread=len(result.failures))
 
 
 def _label(session: Session, folder: str = "") -> str:

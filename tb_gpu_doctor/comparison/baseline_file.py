@@ -39,6 +39,7 @@ def to_dict(summary: RunSummary) -> dict[str, Any]:
         "verdict": summary.verdict,
         "gpus": list(summary.models),
         "hosts": summary.hosts,
+        "unread_files": summary.unread,
         "batch": summary.batch,
         "steps": {
             "source": summary.step_source,
@@ -195,6 +196,7 @@ def from_dict(data: Mapping[str, Any]) -> RunSummary:
         occupancy=None if data["occupancy"] is None else _number(data["occupancy"]),
         telemetry={str(name): _number(value) for name, value in data["telemetry"].items()},
         # not written by earlier versions
+        unread=int(_number(data.get("unread_files", 0))),
         sm_count=_count(data.get("multiprocessors")),
         not_shown=tuple(str(kind) for kind in _bounded(data.get("not_shown", []), 100) if kind in KINDS),
     )

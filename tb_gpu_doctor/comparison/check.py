@@ -60,7 +60,7 @@ def check(
 ) -> CheckResult:
     """Judge a run by limits and, where there is one, by a baseline."""
     comparison = None if baseline is None else compare(baseline, run, batches, limits.step_time_increase)
-    items = [*_limits(run, limits), *_findings(run, limits, comparison)]
+    items = [*_files(run), *_limits(run, limits), *_findings(run, limits, comparison)]
     if comparison is not None:
         items.insert(0, _step_time(comparison, limits.step_time_increase))
     return CheckResult(run, tuple(items), comparison)
@@ -88,6 +88,12 @@ def _step_time(comparison: Comparison, most: float) -> CheckItem:
         "reason": reason,
     }
     return CheckItem("step_time", status, Phrase(f"check.step_time.{comparison.unit}", params))
+
+
+def _files(run: RunSummary) -> Iterator[CheckItem]:
+    """What was not read was not checked."""
+    if run.unread:
+        yield CheckItem("files", "cannot_tell", Phrase("check.unread", {"count": run.unread}))
 
 
 def _limits(run: RunSummary, limits: Limits) -> Iterator[CheckItem]:

@@ -122,6 +122,9 @@ def _obstacles(
             fatal = True
         elif (batch_before is None) != (batch_after is None) or growth is None:
             found.append(Phrase("compare.obstacles.batch_unknown"))
+    for run in (before, after):
+        if run.unread:
+            found.append(Phrase("compare.obstacles.unread", {"run": run.label, "count": run.unread}))
     common = common_share(before, after)
     if common is not None and common < FEW_COMMON:
         found.append(Phrase("compare.obstacles.few_common", {"share": common}))

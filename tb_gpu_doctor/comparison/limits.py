@@ -23,7 +23,7 @@ class Limits:
 
     Attributes:
         step_time_ms: longest mean step.
-        step_time_increase: largest relative increase of the mean step over the baseline, 0.05 is 5 %.
+        step_time_increase: largest relative increase of the mean step over the baseline, 0.05 is 5 %; above zero.
         idle_share: largest share of the window that GPUs may be idle, mean over them.
         idle_by_cause: the same by cause.
         waiting_share: largest share of the window that GPUs may wait for one another.
@@ -74,7 +74,13 @@ def read_limits(path: str, known_kinds: frozenset[str]) -> Limits:
             raise TraceError("bad_setting", path, name="[check] baseline", value=str(baseline))
         if scheme_of(baseline) is None:
             baseline = os.path.join(os.path.dirname(os.path.abspath(path)), baseline)
-    values: dict[str, Any] = {name: _number(path, f"limits.{name}", value) for name, value in limits.items()}
+    values: dict[str, Any] = {
+        name: _number(path, f"limits.{name}", value, most=1e15 if name == "step_time_ms" else 1.0)
+        for name, value in limits.items()
+    }
+    if values.get("step_time_increase") == 0:
+        # No measurement shows that nothing changed at all: every check would end as "cannot tell".
+        raise TraceError("bad_setting", path, name="limits.step_time_increase", value="0")
     for setting, name, allowed in (
         ("severities", "severities", frozenset(SEVERITIES)),
         ("kinds", "kinds", known_kinds),
@@ -85,7 +91,7 @@ def read_limits(path: str, known_kinds: frozenset[str]) -> Limits:
             values[name] = _names(path, f"findings.{setting}", findings[setting], allowed)
     return Limits(
         baseline=baseline,
-        idle_by_cause={cause: _number(path, f"limits.idle.{cause}", value) for cause, value in idle.items()},
+        idle_by_cause={cause: _number(path, f"limits.idle.{cause}", value, most=1.0) for cause, value in idle.items()},
         **values,
     )
 
@@ -114,8 +120,9 @@ def _only(path: str, section: str, found: Mapping[str, Any], known: tuple[str, .
             raise TraceError("unknown_setting", path, name=f"{section}.{name}", known=list(known))
 
 
-def _number(path: str, name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
+def _number(path: str, name: str, value: Any, most: float) -> float:
+    """A share above 1 is meant as percent, and would never be exceeded."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
         raise TraceError("bad_setting", path, name=name, value=str(value))
     return float(value)
 

@@ -77,6 +77,7 @@ class RunSummary:
         doubts: kinds of findings about the profile itself, such as ``serialized_kernels``.
         occupancy: weighted by time over the GPUs where it is known.
         telemetry: means over the GPUs by metric, those that were recorded.
+        unread: how many files of the session could not be read, so that their GPUs are missing.
         sm_count: multiprocessors of a GPU, None where that is unknown or differs.
         not_shown: kinds of findings that the profile could not have shown, however the run went; telemetry aside.
     """
@@ -101,6 +102,7 @@ class RunSummary:
     telemetry: dict[str, float] = field(default_factory=dict)
     not_shown: tuple[str, ...] = ()
     sm_count: int | None = None
+    unread: int = 0
 
     @property
     def gpu_count(self) -> int:

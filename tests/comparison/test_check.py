@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tb_gpu_doctor.analysis.step_parts import PART_IDS
+from tb_gpu_doctor.analysis.vocabulary import CAUSE_IDS
 from tb_gpu_doctor.comparison.check import EXIT_STATUS, CheckResult, check
-from tb_gpu_doctor.comparison.limits import Limits
+from tb_gpu_doctor.comparison.limits import Limits, read_limits
 from tb_gpu_doctor.comparison.summary import FindingSum
+from tb_gpu_doctor.diagnosis.model import PROFILE_KINDS
+from tb_gpu_doctor.diagnosis.rules import KINDS
 from tests.comparison.summaries import MS, summary
 from tests.comparison.test_compare import finding, noisy
 
@@ -40,6 +46,72 @@ def test_without_limits_only_critical_findings_fail() -> None:
 def test_time_against_a_baseline(after: list[float], status: str) -> None:
     result = check(summary(after), Limits(), summary(noisy(100)))
     assert (statuses(result)["step_time"], result.status) == (status, status)
+
+
+SHARES = {"compute": 0.5, "input": 0.25, "launch": 0.125, "communication_wait": 0.125}
+
+
+@pytest.mark.parametrize(
+    ("ident", "allowed", "exceeded"),
+    [
+        ("step_time_ms", "[limits]\nstep_time_ms = 128", "[limits]\nstep_time_ms = 127.999"),
+        ("idle_share", "[limits]\nidle_share = 0.375", "[limits]\nidle_share = 0.374999"),
+        ("waiting_share", "[limits]\nwaiting_share = 0.125", "[limits]\nwaiting_share = 0.124999"),
+        ("occupancy", "[limits]\noccupancy = 0.5", "[limits]\noccupancy = 0.500001"),
+        *(
+            (f"idle.{cause}", f"[limits.idle]\n{cause} = {SHARES.get(cause, 0.0)}",
+             f"[limits.idle]\n{cause} = {SHARES[cause] - 1e-6}" if cause in SHARES else None)
+            for cause in CAUSE_IDS
+        ),
+    ],
+)  # fmt: skip
+def test_each_limit_of_the_file_fires_and_passes_at_its_border(
+    ident: str, allowed: str, exceeded: str | None, tmp_path: Path
+) -> None:
+    shares = np.zeros(len(PART_IDS))
+    for part, share in SHARES.items():
+        shares[PART_IDS.index(part)] = share
+    run = summary([128.0] * 8, window_parts=shares, occupancy=0.5)
+    for content, status in ((allowed, "pass"), (exceeded, "regression")):
+        if content is not None:
+            (tmp_path / "gpu-doctor.toml").write_text(content, encoding="utf-8")
+            result = check(run, read_limits(str(tmp_path / "gpu-doctor.toml"), KINDS))
+            assert (statuses(result)[ident], result.status) == (status, status)
+
+
+@pytest.mark.parametrize(
+    ("step", "status"), [(104.9, "pass"), (105.0, "regression"), (95.0, "pass"), (100.0, "pass"), (110.0, "regression")]
+)
+def test_steps_that_never_vary_fall_on_either_side_of_the_border(step: float, status: str) -> None:
+    assert statuses(check(summary([step] * 6), Limits(), summary([100.0] * 6)))["step_time"] == status
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_kind_can_be_forbidden_and_allowed(kind: str) -> None:
+    about_profile = kind in PROFILE_KINDS
+    found = {"doubts": (kind,)} if about_profile else {"findings": (finding(kind, "info"),)}
+    run = summary(telemetry={"power_watts": 1.0}, **found)
+    assert statuses(check(run, Limits(kinds=(kind,)))) == {f"findings.{kind}": "regression"}
+    assert check(run, Limits(kinds=(kind,), allowed=(kind,))).status == "pass"
+    assert check(run, Limits()).status == "pass"
+
+
+@pytest.mark.parametrize("severity", ["critical", "warning", "info"])
+def test_each_severity_fails_only_where_it_is_named(severity: str) -> None:
+    run = summary(findings=(finding("sync_stall", severity),))
+    for named in ("critical", "warning", "info"):
+        expected = "regression" if named == severity else "pass"
+        assert check(run, Limits(severities=(named,))).status == expected
+        against = check(run, Limits(severities=(), new_findings=(named,)), summary())
+        assert against.status == expected
+
+
+def test_a_profile_with_files_that_could_not_be_read_never_passes() -> None:
+    part = summary(unread=2)
+    assert statuses(check(part, Limits())) == {"files": "cannot_tell", "findings": "pass"}
+    assert check(part, Limits(), summary()).status == "cannot_tell"
+    comparison = check(part, Limits(), summary()).comparison
+    assert comparison is not None and "compare.obstacles.unread" in {phrase.key for phrase in comparison.obstacles}
 
 
 def test_what_cannot_be_compared_never_passes() -> None:

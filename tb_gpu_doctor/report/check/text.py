@@ -20,4 +20,5 @@ def as_text(result: CheckResult, lang: str) -> str:
         lines.append(f"{status_word(item.status, lang).ljust(width)}  {item.id}: {say(item.message, lang)}")
     if result.comparison is not None:
         lines += [f"- {say(phrase, lang)}" for phrase in result.comparison.obstacles]
-    return "\n".join(lines) + "\n"
+    # In a CI's log a line must not be a command: names from profiles never begin one, and this is the older form.
+    return "\n".join(lines).replace("##[", "# #[") + "\n"
