@@ -91,35 +91,33 @@ def _obstacles(
     before: RunSummary, after: RunSummary, batch_before: int | None, batch_after: int | None
 ) -> tuple[tuple[Phrase, ...], bool, Unit]:
     """What stands between the runs, whether it forbids a verdict, and what times are to be per."""
+    if not before.gpu_count or not after.gpu_count:
+        blind = dict.fromkeys(run.label for run in (before, after) if not run.gpu_count)
+        return (Phrase("compare.obstacles.no_gpu_work", {"runs": list(blind)}),), True, "step"
+    fatal: list[Phrase] = []
     found: list[Phrase] = []
-    fatal, unit = False, "step"
+    unit: Unit = "step"
     batches = batch_before is not None and batch_after is not None
     models_before, models_after = _models(before), _models(after)
-    if not before.gpu_count or not after.gpu_count:
-        blind = [run.label for run in (before, after) if not run.gpu_count]
-        return (Phrase("compare.obstacles.no_gpu_work", {"runs": list(dict.fromkeys(blind))}),), True, "step"
     if models_before != models_after and models_before and models_after:
-        found.append(Phrase("compare.obstacles.models", {"before": models_before, "after": models_after}))
-        fatal = True
+        fatal.append(Phrase("compare.obstacles.models", {"before": models_before, "after": models_after}))
     elif not models_before or not models_after:
-        unnamed = [run.label for run, names in ((before, models_before), (after, models_after)) if not names]
-        found.append(Phrase("compare.obstacles.models_unknown", {"runs": list(dict.fromkeys(unnamed))}))
+        unnamed = dict.fromkeys(run.label for run in (before, after) if not _models(run))
+        found.append(Phrase("compare.obstacles.models_unknown", {"runs": list(unnamed)}))
     if before.gpu_count != after.gpu_count:
         params = {"before": before.gpu_count, "after": after.gpu_count}
         if batches:
             found.append(Phrase("compare.obstacles.gpu_count_normalised", params))
             unit = "sample"
         else:
-            found.append(Phrase("compare.obstacles.gpu_count", params))
-            fatal = True
+            fatal.append(Phrase("compare.obstacles.gpu_count", params))
     if batches and batch_before != batch_after:
         found.append(Phrase("compare.obstacles.batch", {"before": batch_before, "after": batch_after}))
         unit = "sample"
     if not batches:
         growth = grid_growth(before, after)
         if growth is not None and abs(growth - 1) > LEAST_CHANGE:
-            found.append(Phrase("compare.obstacles.grids", {"factor": growth}))
-            fatal = True
+            fatal.append(Phrase("compare.obstacles.grids", {"factor": growth}))
         elif (batch_before is None) != (batch_after is None) or growth is None:
             found.append(Phrase("compare.obstacles.batch_unknown"))
     for run in (before, after):
@@ -127,9 +125,9 @@ def _obstacles(
             found.append(Phrase("compare.obstacles.unread", {"run": run.label, "count": run.unread}))
     common = common_share(before, after)
     if common is not None and common < FEW_COMMON:
-        found.append(Phrase("compare.obstacles.few_common", {"share": common}))
         # Hardly a kernel in common, and only one of them says on which GPU: nothing shows that they belong together.
-        fatal = fatal or bool(models_before) != bool(models_after)
+        strangers = bool(models_before) != bool(models_after)
+        (fatal if strangers else found).append(Phrase("compare.obstacles.few_common", {"share": common}))
     if before.kernels and after.kernels and lacks_shapes(before) != lacks_shapes(after):
         label = before.label if lacks_shapes(before) else after.label
         found.append(Phrase("compare.obstacles.no_shapes", {"run": label}))
@@ -142,10 +140,11 @@ def _obstacles(
     if len(sources) > 1 and "none" not in sources:
         # A period that was found may be a part of a marked step, or several; kernels are launched as often if not.
         growth = call_growth(before, after)
-        is_same = growth is not None and abs(growth - 1) <= LEAST_CHANGE
-        found.append(Phrase("compare.obstacles.step_sources" if is_same else "compare.obstacles.other_steps"))
-        fatal = fatal or not is_same
-    return tuple(found), fatal, "sample" if unit == "sample" else "step"
+        if growth is not None and abs(growth - 1) <= LEAST_CHANGE:
+            found.append(Phrase("compare.obstacles.step_sources"))
+        else:
+            fatal.append(Phrase("compare.obstacles.other_steps"))
+    return (*fatal, *found), bool(fatal), unit
 
 
 def _lengthened(before: RunSummary, after: RunSummary, outcome: Outcome) -> Phrase | None:

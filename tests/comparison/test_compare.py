@@ -230,3 +230,14 @@ def test_gpus_without_a_name_are_said_and_compared_all_the_same() -> None:
     comparison = compare(summary(noisy(100)), unnamed)
     assert comparison.outcome == "faster" and "models_unknown" in obstacles(comparison)
     assert "models_unknown" not in obstacles(compare(summary(), summary()))
+
+
+def test_what_forbids_a_verdict_is_said_first() -> None:
+    unnamed = summary(noisy(80, seed=1), models=(None,))
+    comparison = compare(summary(noisy(100)), unnamed)
+    assert comparison.outcome == "not_comparable" and obstacles(comparison)[:2] == ["gpu_count", "models_unknown"]
+    # Hardly a kernel in common, and nothing says that the GPU is the same.
+    strange = (KernelSum("other", (64, 1, 1), (128, 1, 1), 1, MS),)
+    stranger = compare(summary(noisy(100)), summary(noisy(80, seed=1), models=(None, None), kernels=strange))
+    assert stranger.outcome == "not_comparable" and obstacles(stranger)[0] == "few_common"
+    assert compare(summary(noisy(100)), summary(noisy(80, seed=1), kernels=strange)).outcome == "faster"

@@ -10,12 +10,17 @@ _COMMANDS = {"pass": "notice", "regression": "error", "cannot_tell": "warning"}
 
 
 def as_github(result: CheckResult, lang: str) -> str:
-    """An annotation for each check that did not pass, and one for the whole; nothing from a profile is a command."""
+    """An annotation for the whole, for each check that did not pass, and for what the comparison says beside it.
+
+    Nothing from a profile is a command.
+    """
     command = {"pass": "notice", "regression": "error", "cannot_tell": "error"}[result.status]
     lines = [_annotation(command, status_word(result.status, lang), headline(result, lang))]
     for item in result.items:
         if item.status != "pass":
             lines.append(_annotation(_COMMANDS[item.status], item.id, say(item.message, lang)))
+    if result.comparison is not None:
+        lines += [_annotation("notice", "step_time", say(phrase, lang)) for phrase in result.comparison.obstacles]
     return "\n".join(lines) + "\n"
 
 

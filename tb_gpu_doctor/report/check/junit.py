@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from xml.etree import ElementTree
 
 from tb_gpu_doctor.comparison.check import CheckResult
 from tb_gpu_doctor.report.check.words import headline
 from tb_gpu_doctor.report.words import say
 from tb_gpu_doctor.texts.numbers import clean
+
+# All but those of the production Char of XML 1.0.
+_FORBIDDEN = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
 
 
 def as_junit(result: CheckResult, lang: str) -> str:
@@ -30,8 +34,19 @@ def as_junit(result: CheckResult, lang: str) -> str:
             continue
         tag = "failure" if item.status == "regression" else "error"
         ElementTree.SubElement(case, tag, message=message, type=item.status).text = message
-    ElementTree.SubElement(suite, "system-out").text = headline(result, lang)
+    doubts = result.comparison.obstacles if result.comparison is not None else ()
+    lines = [headline(result, lang), *(f"- {say(phrase, lang)}" for phrase in doubts)]
+    ElementTree.SubElement(suite, "system-out").text = "\n".join(lines)
     root = ElementTree.Element("testsuites")
     root.append(suite)
+    for element in root.iter():
+        element.text = _allowed(element.text) if element.text is not None else None
+        for name, value in element.items():
+            element.set(name, _allowed(value))
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _allowed(value: str) -> str:
+    """The text with characters replaced that no XML document can hold, not even escaped."""
+    return _FORBIDDEN.sub("\ufffd", value)

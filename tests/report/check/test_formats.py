@@ -11,10 +11,14 @@ from tb_gpu_doctor.comparison.check import CheckResult, check
 from tb_gpu_doctor.comparison.limits import Limits
 from tb_gpu_doctor.report.check import FORMATS
 from tb_gpu_doctor.report.check.markdown import escaped
+from tb_gpu_doctor.report.check.words import status_word
 from tests.comparison.summaries import summary
 from tests.comparison.test_compare import finding, noisy
 
-EVIL = "a\n::error::b,c:%0A | [x](http://y) <script>`\x00\x1b[31m ]]>"
+EVIL = (
+    "a\n::error::b,c:%0A | [x](http://y) <script>`\x00\x1b[31m ]]>##[error]\r\ufffe\uffff\udcff\u202e"
+    "\u2028::set-env name=a::"
+)
 
 
 def result(label: str = "run") -> CheckResult:
@@ -46,8 +50,13 @@ def test_json_and_junit_count_alike() -> None:
 def test_hostile_labels_stay_text() -> None:
     ElementTree.fromstring(FORMATS["junit"](result(EVIL), "en"))
     github = FORMATS["github"](result(EVIL), "en").splitlines()
-    assert all(line.startswith(("::error title=GPU Doctor%3A ", "::warning title=GPU Doctor%3A ")) for line in github)
-    assert "\x1b" not in FORMATS["text"](result(EVIL), "en")
+    commands = tuple(f"::{name} title=GPU Doctor%3A " for name in ("error", "warning", "notice"))
+    assert all(line.startswith(commands) for line in github)
+    plain = FORMATS["text"](result(EVIL), "en")
+    assert "\x1b" not in plain and "##[" not in plain
+    assert not [line for line in plain.splitlines() if line.lstrip().startswith("::")]
+    for name in FORMATS:
+        FORMATS[name](result(EVIL), "en").encode("utf-8")
     markdown = FORMATS["markdown"](result(EVIL), "en")
     assert markdown.splitlines()[-1].count("`") == 4 and "\x00" not in markdown
     assert escaped("[x](y) <b> | @all") == "\\[x\\]\\(y\\) \\<b\\> \\| \\@all"
@@ -55,3 +64,28 @@ def test_hostile_labels_stay_text() -> None:
 
 def test_github_escapes_as_its_toolkit_does() -> None:
     assert "%25" in FORMATS["github"](result(), "en") and "\n\n" not in FORMATS["github"](result(), "en")
+
+
+@pytest.mark.parametrize("lang", ["en", "es"])
+def test_what_cannot_be_told_passes_in_no_format(lang: str) -> None:
+    unsure = check(summary(noisy(100, 3)), Limits(occupancy=0.5), summary(noisy(100)))
+    assert (unsure.status, {item.status for item in unsure.items}) == ("cannot_tell", {"cannot_tell", "pass"})
+    word = status_word("cannot_tell", lang)
+    suite = ElementTree.fromstring(FORMATS["junit"](unsure, lang)).find("testsuite")
+    assert suite is not None and suite.get("errors") == "2" and len(suite.findall("testcase/error")) == 2
+    github = FORMATS["github"](unsure, lang).splitlines()
+    assert github[0].startswith("::error") and word in github[0]
+    assert sum(line.startswith("::warning") for line in github) == 2
+    data = json.loads(FORMATS["json"](unsure, lang))
+    assert (data["status"], data["exit_status"]) == ("cannot_tell", 2)
+    for name in ("text", "markdown"):
+        shown = FORMATS[name](unsure, lang)
+        assert word in shown and f"{status_word('pass', lang)}  2" not in shown
+
+
+def test_what_stands_between_the_runs_is_said_in_every_format() -> None:
+    stranger = summary(noisy(100), batch=8, label="other")
+    beside = check(summary(noisy(100)), Limits(), stranger)
+    assert beside.status == "pass"
+    for name, words in FORMATS.items():
+        assert "batch size was not recorded" in words(beside, "en"), name
