@@ -65,7 +65,8 @@ def unclaimed(context: Context) -> Context:
     answers = ask(_left_over, [(profiles[index], taken[index]) for index in far])
     for index, (accounting, idle) in zip(far, answers, strict=True):
         profiles[index] = _far_claimed(profiles[index], taken[index], accounting, idle)
-    return replace(context, profiles=tuple(profiles)) if taken else context
+    # A copy even where nothing is taken: the context keeps it, and must not keep itself.
+    return replace(context, profiles=tuple(profiles))
 
 
 def claimed(profile: HostProfile, claim: Claim) -> HostProfile:
@@ -98,12 +99,10 @@ def _far_claimed(
     costs = profile.analysis.step_costs
     if costs is not None and idle is not None:
         costs = replace(costs, idle=idle)
-    gaps = copy(profile.analysis.gaps)
-    left = replace(
-        profile, analysis=replace(profile.analysis, accounting=accounting, step_costs=costs, gaps=gaps), claim=claim
-    )
-    connect(gaps, lambda name: ask_one(_gap_column, left, name))
-    return left
+    # Not through what is returned, which would then hold itself, and with it the worker's memory.
+    asked = replace(profile, claim=claim)
+    gaps = connect(copy(profile.analysis.gaps), lambda name: ask_one(_gap_column, asked, name))
+    return replace(asked, analysis=replace(profile.analysis, accounting=accounting, step_costs=costs, gaps=gaps))
 
 
 def _gap_column(profile: HostProfile, name: str) -> object:

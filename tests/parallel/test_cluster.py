@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -110,6 +111,28 @@ def test_a_worker_killed_between_telling_and_being_asked(job: Session):
             # even the columns can still be had
             assert [len(trace.device_events.start) for trace in found.traces] == [6_000] * len(job.files)
     assert found.diagnosis.to_json("en") == answer(job)
+
+
+def test_workers_forget_what_nobody_asks_about_any_more(local, tmp_path: Path):
+    """A history of many sessions must not fill them; nothing may wait for Python's search for cycles."""
+    write_job(tmp_path, "xplane", 3, 4_000)
+    session = only_session(tmp_path)
+
+    def held() -> int:
+        return sum("hold" in key for key in map(str, cluster.tasks()))
+
+    gc.disable()
+    try:
+        with dask_cluster(local.scheduler_address) as cluster:
+            result = diagnose_session(session, executor=cluster)
+            assert result.diagnosis.findings and held() == 3
+            del result
+            deadline = time.monotonic() + 10
+            while held() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert held() == 0
+    finally:
+        gc.enable()
 
 
 def test_what_travels_does_not_grow_with_the_events(local, tmp_path: Path):
