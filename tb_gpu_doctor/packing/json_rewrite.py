@@ -14,7 +14,7 @@ import msgspec
 
 from tb_gpu_doctor.packing.names import Names
 from tb_gpu_doctor.traces.errors import TraceError
-from tb_gpu_doctor.traces.json_document import MAX_OBJECTS, _mended
+from tb_gpu_doctor.traces.json_document import MAX_OBJECTS, mended
 from tb_gpu_doctor.traces.json_file import read_json_bytes
 from tb_gpu_doctor.traces.kineto_events import CALL, DEVICE_CATEGORIES, HOST_CATEGORIES, RECORDING_CATEGORY
 from tb_gpu_doctor.traces.wire import SLOTS
@@ -133,7 +133,7 @@ def rewrite_json(
         try:
             found, top = _FILE.decode(data), _TOP.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            data = _mended(data)
+            data = mended(data)
             found, top = _FILE.decode(data), _TOP.decode(data)
     except msgspec.ValidationError:
         raise TraceError("not_trace_json", path) from None

@@ -32,10 +32,9 @@ _Scalar = int | float | str | None
 _Kind = TypeVar("_Kind")
 
 
-class Event(msgspec.Struct, gc=False):
-    """One trace event; times in microseconds."""
+class _Timed(msgspec.Struct, gc=False):
+    """What every event has but its kind; times in microseconds."""
 
-    ph: str | None = None
     cat: str | None = None
     name: str | None = None
     pid: _Scalar = None
@@ -45,30 +44,22 @@ class Event(msgspec.Struct, gc=False):
     args: msgspec.Raw = msgspec.Raw()
 
 
-class _Complete(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
+class Event(_Timed, gc=False):
+    """One trace event of any kind."""
+
+    ph: str | None = None
+
+
+class _Complete(_Timed, gc=False, tag_field="ph", tag="X"):
     """An event with a duration, told from others before it is decoded."""
 
     ph: ClassVar[str] = "X"
-    cat: str | None = None
-    name: str | None = None
-    pid: _Scalar = None
-    tid: _Scalar = None
-    ts: float | None = None
-    dur: float | None = None
-    args: msgspec.Raw = msgspec.Raw()
 
 
-class _Metadata(msgspec.Struct, gc=False, tag_field="ph", tag="M"):
+class _Metadata(_Timed, gc=False, tag_field="ph", tag="M"):
     """What names processes and threads."""
 
     ph: ClassVar[str] = "M"
-    cat: str | None = None
-    name: str | None = None
-    pid: _Scalar = None
-    tid: _Scalar = None
-    ts: float | None = None
-    dur: float | None = None
-    args: msgspec.Raw = msgspec.Raw()
 
 
 # Arrows, instants, counters: nothing is read from them, so they are passed over. A third of PyTorch's events.
@@ -80,30 +71,27 @@ _AnyPassedOver: Any = Union[_PASSED_OVER]  # noqa: UP007
 _AnyEvent: Any = Union[(_Complete, _Metadata, *_PASSED_OVER)]
 
 
-class _Document(msgspec.Struct):
-    traceEvents: list[Event]
+class _Properties(msgspec.Struct):
+    """What stands beside the events."""
+
     deviceProperties: msgspec.Raw = msgspec.Raw()
     distributedInfo: msgspec.Raw = msgspec.Raw()
     baseTimeNanoseconds: msgspec.Raw = msgspec.Raw()
     schemaVersion: msgspec.Raw = msgspec.Raw()
 
 
-class _Usual(msgspec.Struct):
+class _Document(_Properties, kw_only=True):
+    traceEvents: list[Event]
+
+
+class _Usual(_Properties, kw_only=True):
     """As `_Document`, of PyTorch's events; one of another kind does not fit."""
 
     traceEvents: list[_AnyEvent]
-    deviceProperties: msgspec.Raw = msgspec.Raw()
-    distributedInfo: msgspec.Raw = msgspec.Raw()
-    baseTimeNanoseconds: msgspec.Raw = msgspec.Raw()
-    schemaVersion: msgspec.Raw = msgspec.Raw()
 
 
-class _Lenient(msgspec.Struct):
+class _Lenient(_Properties, kw_only=True):
     traceEvents: list[msgspec.Raw]
-    deviceProperties: msgspec.Raw = msgspec.Raw()
-    distributedInfo: msgspec.Raw = msgspec.Raw()
-    baseTimeNanoseconds: msgspec.Raw = msgspec.Raw()
-    schemaVersion: msgspec.Raw = msgspec.Raw()
 
 
 class Document(msgspec.Struct):
@@ -163,7 +151,7 @@ def parse_document(data: bytes | bytearray, path: str = "") -> Document:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         first = error
     try:
-        return _decode(_mended(bytes(data)))
+        return _decode(mended(bytes(data)))
     except msgspec.ValidationError:
         raise TraceError("not_trace_json", path) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -224,7 +212,8 @@ def _event(raw: msgspec.Raw) -> Any:
     return None
 
 
-def _mended(data: bytes) -> bytes:
+def mended(data: bytes) -> bytes:
+    """The document without what JSON does not know and real writers write all the same."""
     data = data.decode("utf-8", "replace").encode("utf-8")
     data = _BARE_WORD.sub(b"null", data)
     data = _CONTROL.sub(b" ", data)
