@@ -6,7 +6,6 @@ It ends when its input does, whatever it is doing: so none outlives the process 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import os
 import pickle
@@ -19,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+from tb_gpu_doctor.parallel.resources import return_free_memory
 from tb_gpu_doctor.parallel.transport import Message, Writer
 
 # Finer steps of progress than this are not worth a message.
@@ -89,7 +89,8 @@ def main(scratch: int | None, background: bool = False) -> None:
     while True:
         _send(out, _run(tasks.get(), writer, out))
         if background:
-            give_memory_back()
+            gc.collect()
+            return_free_memory()
 
 
 def _stand_back() -> None:
@@ -99,13 +100,6 @@ def _stand_back() -> None:
     # A process of a session of its own is weighed by this instead, where the kernel groups sessions.
     with contextlib.suppress(OSError), open("/proc/self/autogroup", "w", encoding="ascii") as group:
         group.write(str(_NICENESS))
-
-
-def give_memory_back() -> None:
-    """Return what is free to the system: glibc keeps it, as much as there ever was in use."""
-    gc.collect()
-    with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _import_all() -> None:

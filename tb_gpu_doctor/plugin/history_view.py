@@ -6,12 +6,12 @@ import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tb_gpu_doctor.plugin.responses import to_json
 from tb_gpu_doctor.plugin.scanner import FoundSession
 from tb_gpu_doctor.plugin.worker import PASSING_FAILURES, Report
+from tb_gpu_doctor.texts import languages
 from tb_gpu_doctor.traces.errors import TraceError
 
 if TYPE_CHECKING:
@@ -20,59 +20,61 @@ if TYPE_CHECKING:
     from tb_gpu_doctor.comparison.summary import RunSummary
     from tb_gpu_doctor.traces.sessions import Session
 
-# Of about a hundred kilobytes each.
-MAX_SUMMARIES = 1_000
+# Of about a hundred kilobytes each; the cache on disk has more of them.
+MAX_SUMMARIES = 128
 # Sessions that one history looks at, the newest.
 MAX_SESSIONS = 100
 
 
 class Summaries:
-    """Summaries by the key of the content they were made of; the least recently used are forgotten."""
+    """Summaries by place, each of what lies there now; the least recently used are forgotten."""
 
     def __init__(self, most: int = MAX_SUMMARIES) -> None:
         self._most = most
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, RunSummary] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[str, RunSummary]] = OrderedDict()
 
-    def get(self, key: str) -> RunSummary | None:
-        """The summary, None where there is none."""
+    def get(self, owner: str, key: str) -> RunSummary | None:
+        """The summary of a place whose content has this key, None where there is none."""
         with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-            return self._kept.get(key)
+            kept = self._kept.get(owner)
+            if kept is None or kept[0] != key:
+                return None
+            self._kept.move_to_end(owner)
+            return kept[1]
 
-    def put(self, key: str, summary: RunSummary) -> None:
-        """Keep a summary."""
+    def put(self, owner: str, key: str, summary: RunSummary) -> None:
+        """Keep a summary instead of that of earlier content."""
         with self._lock:
-            self._kept[key] = summary
+            self._kept[owner] = (key, summary)
+            self._kept.move_to_end(owner)
             while len(self._kept) > self._most:
                 self._kept.popitem(last=False)
 
 
-@dataclass(frozen=True)
 class HistoryView:
-    """A history with its answer in each language that was asked for."""
+    """The answers of a history in each language; the summaries that they were made of need not be kept for them.
 
-    history: History
-    _answers: dict[str, bytes] = field(default_factory=dict)
+    Attributes:
+        is_provisional: whether a session is missing that may be read the next time.
+    """
+
+    def __init__(self, history: History) -> None:
+        from tb_gpu_doctor.report.history_json import history_dict
+
+        self._answers = {lang: to_json(history_dict(history, lang)) for lang in languages()}
+        reasons = [entry.problem.params.get("reason") for entry in history.entries if entry.problem is not None]
+        self.is_provisional = any(
+            isinstance(reason, TraceError) and reason.code in PASSING_FAILURES for reason in reasons
+        )
 
     @property
     def size_bytes(self) -> int:
         """Approximate memory held."""
-        return 100_000 * len(self.history.entries) + sum(map(len, self._answers.values()))
-
-    @property
-    def is_provisional(self) -> bool:
-        """Whether a session is missing that may be read the next time."""
-        reasons = [entry.problem.params.get("reason") for entry in self.history.entries if entry.problem is not None]
-        return any(isinstance(reason, TraceError) and reason.code in PASSING_FAILURES for reason in reasons)
+        return sum(map(len, self._answers.values()))
 
     def answer(self, lang: str) -> bytes:
         """The answer of ``history``."""
-        from tb_gpu_doctor.report.history_json import history_dict
-
-        if lang not in self._answers:
-            self._answers[lang] = to_json(history_dict(self.history, lang))
         return self._answers[lang]
 
 
@@ -127,11 +129,11 @@ def build(
             report(stage, base + part * done)
 
         problem = None
-        summary = summaries.get(one.key)
+        summary = summaries.get(one.owner, one.key)
         if summary is None:
             try:
                 summary = summarize(one, share)
-                summaries.put(one.key, summary)
+                summaries.put(one.owner, one.key, summary)
             except TraceError as error:
                 problem = Phrase("history.problems.unreadable", {"reason": error})
         session: Session = one.session

@@ -19,6 +19,7 @@ from tb_gpu_doctor.plugin.arguments import (
     series_arguments,
     session_argument,
 )
+from tb_gpu_doctor.plugin.collecting import keep_collections_short
 from tb_gpu_doctor.plugin.history_view import MAX_SESSIONS, HistoryView, Summaries, compare_answer
 from tb_gpu_doctor.plugin.history_view import build as build_history_view
 from tb_gpu_doctor.plugin.messages import HttpError, ProfileError
@@ -416,6 +417,7 @@ def _failure(found: FoundSession, job: Job[SessionView]) -> HttpError:
 
 def _wsgi(handler: Handler) -> WsgiApp:
     def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        keep_collections_short()  # now that everything of TensorBoard is loaded
         request = Request(environ)
         try:
             if request.method != "GET":

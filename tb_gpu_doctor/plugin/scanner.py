@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tb_gpu_doctor.files.names import is_remote, local_path, shown
 from tb_gpu_doctor.files.system import files_at
+from tb_gpu_doctor.parallel.resources import return_free_memory
 from tb_gpu_doctor.traces.errors import TraceError
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ REMOTE_INTERVAL_S = 15.0
 TELEMETRY_REST_S = 60.0
 # A scan that takes a minute may not run all the time.
 IDLE_FACTOR = 5.0
+# How often free memory goes back to the system, at most.
+TIDY_EVERY_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -254,6 +257,7 @@ class Scanner:
         self._changed = threading.Condition()
         self._running = False
         self._not_before = 0.0
+        self._tidied = time.monotonic()
         self._snapshot = Snapshot(complete=not self._roots)
 
     @property
@@ -291,6 +295,9 @@ class Scanner:
             self._running = False
             self._not_before = ended + max(self._min_interval_s, IDLE_FACTOR * (ended - began))
             self._changed.notify_all()
+        if ended > self._tidied + TIDY_EVERY_S:  # in this thread, which runs as long as anybody asks for anything
+            self._tidied = ended
+            return_free_memory()
 
     def _collect(self) -> Snapshot:
         from tb_gpu_doctor.traces.sessions import find_sessions

@@ -102,7 +102,16 @@ def test_a_session_that_could_not_be_reached_is_asked_for_again(monkeypatch: pyt
 def test_summaries_are_bounded() -> None:
     kept = Summaries(most=2)
     for name in ("a", "b"):
-        kept.put(name, summary())
-    assert kept.get("a") is not None
-    kept.put("c", summary())
-    assert kept.get("b") is None and kept.get("a") is not None
+        kept.put(name, "1", summary())
+    assert kept.get("a", "1") is not None
+    kept.put("c", "1", summary())
+    assert kept.get("b", "1") is None and kept.get("a", "1") is not None
+
+
+def test_one_summary_is_kept_of_a_place() -> None:
+    kept = Summaries(most=2)
+    kept.put("b", "1", summary())
+    for key in ("1", "2", "3"):
+        kept.put("a", key, summary())
+    assert kept.get("a", "3") is not None and kept.get("a", "2") is None
+    assert kept.get("b", "1") is not None, "earlier content of another place takes no room"
