@@ -28,7 +28,7 @@ _PUBLIC_WORD = re.compile(
     r"|cutlass_\d+_\w+|cudnn_generated_\w+|nvjet_\w+|Cijk_\w+|fmhaSm\d+\w+|amd_rocclr_\w+|gemvNSP_\w+|gemv2T_\w+"
     r"|tf_data(?:_(?:iterator_get_next|iterator_resource|multi_device_iterator_resource|private_threadpool))?"
     r"|(?:gpu|rank|worker|process|thread|replica|task)_?\d+|GPU_\d+_bfc|gpu_async_\d+|gpu_host_bfc|python\d?|pt_autograd_\d+"
-    r"|[A-Z]\w*Backward\d+|bmm_[A-Z]\w+|triton__[\dcde]+|tf_[A-Z][A-Za-z_]+|tf_pjrt_thread_pool|tf_gpu_private_\d+)$"
+    r"|[A-Z]\w*Backward\d+|bmm_[A-Z][A-Za-z]*\d\w+|triton__[\dcde]+|tf_[A-Z][A-Za-z_]+|tf_pjrt_thread_pool|tf_gpu_private_\d+)$"
 )
 _SERIAL = re.compile(r"(?:_\d+)+$")
 _WORD = re.compile(r"\w+")
@@ -36,7 +36,11 @@ _NUMBER = re.compile(r"^(?:\d+|0x[0-9a-fA-F]+|\d+(?:e|x\d+)*|\d+(?:ul|u|l|f))$",
 # A name within namespaces; what stands in front of the first one belongs to it.
 _QUALIFIED = re.compile(r"[A-Za-z_]\w*(?:::~?\w+|::\(anonymous namespace\))+")
 # PyTorch's single colon.
-_LIBRARY_COLON = re.compile(r"\b(?:nccl|gloo|ucc|mpi):_?\w+")
+# No word is made of others, so that there is one way only to read any name.
+_LIBRARY_COLON = re.compile(
+    r"\b(?:nccl|gloo|ucc|mpi|xccl):(?:_?(?:all|reduce|gather|into|tensor|scatter|to|base|coalesced|send|recv|broadcast"
+    r"|barrier|single|oop|sparse|start|end|isend|irecv|list|any|source|\d))+(?!\w)"
+)
 # A folder of that name in somebody's project is not the package: only those that are installed, or have no folder.
 _TORCH_FRAME = re.compile(
     r"^(?:.*?(?:site-packages|dist-packages|lib/python[\d.]+)/)?"

@@ -166,3 +166,15 @@ def test_telling_words_are_words() -> None:
     assert pattern.search("my_data_loader")
     assert not pattern.search("zzz")
     assert all(len(word) >= 3 for word in pattern.pattern.split("|"))
+
+
+@pytest.mark.parametrize(
+    ("name", "stays"),
+    [
+        ("nccl:all_reduce", True), ("nccl:_all_gather_base", True), ("nccl:all_to_all", True), ("gloo:broadcast", True),
+        ("nccl:send 0->1", True), ("nccl:zebra", False), ("nccl:all_reduce_zebra", False), ("nccl:zebra_send", False),
+        ("bmm_MxE4m3_MxE2m1MxE4m3_Fp32", True), ("bmm_Zebra_fused", False),
+    ],
+)  # fmt: skip
+def test_only_what_a_library_can_be_calling_stays(name: str, stays: bool) -> None:
+    assert (Names().name(name) == name) is stays and ("zebra" in Names().name(name).lower()) is False
