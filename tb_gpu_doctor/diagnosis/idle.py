@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -151,6 +151,23 @@ def charged_gaps(profile: HostProfile, device: int, cause: Cause) -> tuple[np.nd
     charges = gaps.by_cause[low:high, cause]
     rows = np.flatnonzero(charges)
     return rows + low, charges[rows]
+
+
+def costliest_events(profile: HostProfile, device: int, cause: Cause, most: int) -> Iterator[tuple[int, int]]:
+    """(host event, charge) of the gaps of a GPU that ``cause`` has most of and an event proves, the costliest first.
+
+    Args:
+        profile: the host, where its columns are.
+        device: of the GPU.
+        cause: of the charges.
+        most: gaps to look at.
+    """
+    gaps = profile.analysis.gaps
+    rows, charges = charged_gaps(profile, device, cause)
+    for index in np.argsort(-charges, kind="stable")[:most].tolist():
+        event = int(gaps.evidence[rows[index]])
+        if event >= 0 and gaps.cause[rows[index]] == cause:
+            yield event, int(charges[index])
 
 
 def worst_event(accounts: Sequence[GpuAccount], cause: Cause) -> tuple[str, str] | None:

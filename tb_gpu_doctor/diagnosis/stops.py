@@ -11,7 +11,8 @@ from tb_gpu_doctor.analysis.results import StepCosts
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.diagnosis.asking import ask_one
 from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
-from tb_gpu_doctor.diagnosis.idle import charged_gaps
+from tb_gpu_doctor.diagnosis.idle import IdleLoss, charged_gaps, idle_loss, worst_event
+from tb_gpu_doctor.diagnosis.model import GpuRef
 from tb_gpu_doctor.traces.columns import PS_PER_MS
 
 # Without steps, gaps that lie closer together than this belong to one stop.
@@ -41,6 +42,51 @@ class Stops:
     longest: int
     every: int | None
     only_first: bool
+
+
+@dataclass(frozen=True)
+class Stall:
+    """The GPUs that one cause stops, what holds them up, and how often.
+
+    Attributes:
+        loss: who loses how much.
+        name, thread: of the host event behind most of it.
+        stops: of the GPU that loses most.
+        facts: what sentences need of all that.
+    """
+
+    loss: IdleLoss
+    name: str
+    thread: str
+    stops: Stops
+    facts: dict[str, object]
+
+    @property
+    def gpus(self) -> tuple[GpuRef, ...]:
+        """Who is stopped."""
+        return tuple(account.ref for account in self.loss.accounts)
+
+
+def find_stall(context: Context, cause: Cause, threshold: float) -> Stall | None:
+    """Who is stopped by ``cause`` for at least ``threshold`` of the window; None for nobody, or where nothing says why."""
+    loss = idle_loss(context, cause, threshold)
+    worst = None if loss is None else worst_event(loss.accounts, cause)
+    if loss is None or worst is None:
+        return None
+    stops = find_stops(context, loss.accounts, cause)
+    facts: dict[str, object] = {
+        "gpus": context.names(account.ref for account in loss.accounts),
+        "share": loss.share,
+        "count": stops.count,
+        "steps": stops.steps,
+        "numbers": stops.numbers,
+        "typical": stops.typical,
+        "longest": stops.longest,
+        "every": stops.every,
+        "name": worst[0],
+        "thread": worst[1],
+    }
+    return Stall(loss, worst[0], worst[1], stops, facts)
 
 
 def find_stops(context: Context, accounts: Sequence[GpuAccount], cause: Cause) -> Stops:

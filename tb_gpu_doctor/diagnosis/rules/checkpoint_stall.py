@@ -14,9 +14,9 @@ from tb_gpu_doctor.analysis.host_names import Kind
 from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.diagnosis.asking import ask
 from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
-from tb_gpu_doctor.diagnosis.idle import charged_gaps, cost_per_step, gap_evidence, idle_loss, worst_event
+from tb_gpu_doctor.diagnosis.idle import cost_per_step, costliest_events, gap_evidence
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
-from tb_gpu_doctor.diagnosis.stops import find_stops
+from tb_gpu_doctor.diagnosis.stops import find_stall
 
 KIND = "checkpoint_stall"
 _SUMMARY = re.compile(r"summary|event_file_writer", re.I)
@@ -26,26 +26,12 @@ _MAX_READ = 200
 def check(context: Context) -> Iterator[Finding]:
     """One finding for all GPUs above the threshold."""
     limits = context.thresholds
-    loss = idle_loss(context, Cause.CHECKPOINT, limits.checkpoint_warning)
-    if loss is None:
+    stall = find_stall(context, Cause.CHECKPOINT, limits.checkpoint_warning)
+    if stall is None:
         return
-    worst = worst_event(loss.accounts, Cause.CHECKPOINT)
-    if worst is None:
-        return
-    gpus = tuple(account.ref for account in loss.accounts)
-    stops = find_stops(context, loss.accounts, Cause.CHECKPOINT)
+    loss, stops = stall.loss, stall.stops
     host = _host_time(loss.accounts)
-    facts = {
-        "gpus": context.names(gpus),
-        "share": loss.share,
-        "count": stops.count,
-        "steps": stops.steps,
-        "numbers": stops.numbers,
-        "typical": stops.typical,
-        "longest": stops.longest,
-        "every": stops.every,
-        "host": host,
-    }
+    facts = {**stall.facts, "host": host}
     key = f"findings.{KIND}"
     explanation = [Phrase(f"{key}.explanation", facts)]
     explanation.append(Phrase(f"{key}.{'stops' if stops.steps is None else 'stops_in_steps'}", facts))
@@ -53,8 +39,8 @@ def check(context: Context) -> Iterator[Finding]:
         explanation.append(Phrase(f"{key}.every", facts))
     if host is not None and host >= stops.typical:  # else one save is many short events
         explanation.append(Phrase(f"{key}.host_time", facts))
-    explanation.append(Phrase(f"{key}.held_up_by", {"name": worst[0], "thread": worst[1]}))
-    summaries = bool(_SUMMARY.search(worst[0]))
+    explanation.append(Phrase(f"{key}.held_up_by", facts))
+    summaries = bool(_SUMMARY.search(stall.name))
     yield Finding(
         kind=KIND,
         severity="critical" if loss.share >= limits.checkpoint_critical else "warning",
@@ -63,7 +49,7 @@ def check(context: Context) -> Iterator[Finding]:
         advice=context.advice(
             KIND, *(("fewer_summaries@",) if summaries else ("async@", "less_often@", "faster_disk"))
         ),
-        gpus=gpus,
+        gpus=stall.gpus,
         share=loss.share,
         saving_ps_per_step=loss.saving,
         evidence=gap_evidence(context, loss.accounts, Cause.CHECKPOINT),
@@ -82,11 +68,7 @@ def _host_time(accounts: Sequence[GpuAccount]) -> float | None:
 def _saves(profile: HostProfile, device: int) -> dict[int, int]:
     """The saves behind the gaps of one GPU: host row and duration."""
     found: dict[int, int] = {}
-    gaps, calls, host = profile.analysis.gaps, profile.calls, profile.trace.host_events
-    rows, charges = charged_gaps(profile, device, Cause.CHECKPOINT)
-    for index in np.argsort(-charges, kind="stable")[:_MAX_READ].tolist():
-        event = int(gaps.evidence[rows[index]])
-        if event >= 0 and gaps.cause[rows[index]] == Cause.CHECKPOINT:
-            save = calls.outermost(event, Kind.CHECKPOINT)
-            found[save] = int(host.duration[save])
+    for event, _ in costliest_events(profile, device, Cause.CHECKPOINT, _MAX_READ):
+        save = profile.calls.outermost(event, Kind.CHECKPOINT)
+        found[save] = int(profile.trace.host_events.duration[save])
     return found
