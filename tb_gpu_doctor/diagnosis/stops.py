@@ -68,7 +68,7 @@ class Stall:
 
 
 def find_stall(context: Context, cause: Cause, threshold: float) -> Stall | None:
-    """Who is stopped by ``cause`` for at least ``threshold`` of the window; None for nobody, or where no event tells."""
+    """Who is stopped by ``cause`` for at least ``threshold`` of the window; None for nobody, or if no event tells."""
     loss = idle_loss(context, cause, threshold)
     worst = None if loss is None else worst_event(loss.accounts, cause)
     if loss is None or worst is None:
