@@ -9,6 +9,7 @@ export const gpus = {
   gpus_to_finding: "To the finding",
   gpus_heat_title: "{what} by GPU and step",
   gpus_heat_by: "Show",
+  gpus_heat_same: "{what}, mean over the steps: {value} everywhere.",
   gpus_heat_summary: "{what}, mean over the steps: most on {most} ({value}), least on {least} ({least_value}).",
   gpus_heat_marked: "▸ marks the GPUs that a finding names as culprits. Click a cell to see the step in the timeline.",
   heat_late: "Lateness",

@@ -12,6 +12,7 @@ export const gpus: Texts<typeof en> = {
   gpus_to_finding: "Ir al hallazgo",
   gpus_heat_title: "{what} por GPU y paso",
   gpus_heat_by: "Mostrar",
+  gpus_heat_same: "{what}, media de los pasos: {value} en todas.",
   gpus_heat_summary: "{what}, media de los pasos: máximo en {most} ({value}), mínimo en {least} ({least_value}).",
   gpus_heat_marked:
     "▸ señala las GPU que un hallazgo considera causantes. Pulse una celda para ver el paso en la línea de tiempo.",

@@ -65,13 +65,14 @@ export function Heat({ answer, result }: { answer: StepsAnswer; result: Diagnosi
     .map((value, i) => ({ value, i }))
     .filter(({ value }) => value !== null)
     .sort((a, b) => (b.value ?? 0) - (a.value ?? 0));
+  const [first, last] = [order[0], order[order.length - 1]].map((at) => show(at?.value ?? null));
   const summary = order.length
-    ? t("gpus_heat_summary", {
+    ? t(first === last ? "gpus_heat_same" : "gpus_heat_summary", {
         what: t(`heat_${metric}`),
         most: names[order[0].i],
-        value: show(order[0].value),
+        value: first,
         least: names[order[order.length - 1].i],
-        least_value: show(order[order.length - 1].value),
+        least_value: last,
       })
     : "";
   const left = hosts ? 210 : 90;
