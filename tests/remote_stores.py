@@ -68,20 +68,29 @@ def s3_server() -> Iterator[S3]:
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_EC2_METADATA_DISABLED": "true",
     }
+    with environment(settings):
+        try:
+            store = fsspec.filesystem("s3", skip_instance_cache=True)
+            bucket = f"bucket-{uuid.uuid4().hex[:12]}"
+            store.mkdir(bucket)
+            yield S3(store, bucket)
+        finally:
+            server.stop()
+
+
+@contextmanager
+def environment(settings: Mapping[str, str]) -> Iterator[None]:
+    """Variables of the environment, as they were before afterwards."""
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     try:
-        store = fsspec.filesystem("s3", skip_instance_cache=True)
-        bucket = f"bucket-{uuid.uuid4().hex[:12]}"
-        store.mkdir(bucket)
-        yield S3(store, bucket)
+        yield
     finally:
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        server.stop()
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):

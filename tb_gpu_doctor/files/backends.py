@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from tb_gpu_doctor.files.errors import RemoteError, translated
-from tb_gpu_doctor.files.names import scheme_of, scrubbed, split_address
+from tb_gpu_doctor.files.names import is_chained, scheme_of, scrubbed, split_address
 from tb_gpu_doctor.files.patience import ask_timeout_s, call_timeout_s
 
 # The extra of this package that brings what a scheme needs.
@@ -40,11 +40,11 @@ def open_backend(address: str) -> Any:
     """The file system of an address, of its own: nobody else's settings and caches are touched.
 
     Raises:
-        RemoteError: ``remote_unknown``, ``remote_backend``, or what the backend says (``remote_credentials``, ...).
+        RemoteError: ``remote_unknown``, ``remote_chained``, ``remote_backend``, or what the backend says.
     """
     scheme = scheme_of(address) or ""
-    if "::" in address.partition("?")[0]:
-        raise RemoteError("remote_unknown", scheme=address.partition("::")[0])
+    if is_chained(address):
+        raise RemoteError("remote_chained")
     try:
         import fsspec
     except ImportError:

@@ -25,6 +25,8 @@ _USER_IN_PATH = frozenset({"http", "https"})
 _LINES = frozenset({"ftp", "sftp", "ssh", "smb"})
 # What one line carries is one question at a time.
 _ONE_AT_A_TIME = frozenset({"ftp", "sftp", "ssh"})
+# There is nothing to be read without the name of a bucket or server.
+_NEED_A_PLACE = frozenset({"gs", "gcs", "s3", "s3a", "az", "abfs", "abfss", "http", "https", "webhdfs", "smb"}) | _LINES
 
 
 class Connection:
@@ -110,6 +112,7 @@ class Connection:
         Raises:
             OSError: as `errors.translated` has it.
         """
+        self._check_place()
         if self.scheme not in _ONE_AT_A_TIME:
             return self._with_backend(lambda backend: open_file(backend, self._inner(backend, path)), call_timeout_s())
 
@@ -127,7 +130,12 @@ class Connection:
         except Exception as error:
             raise self.translated(error, timeout_s) from None
 
+    def _check_place(self) -> None:
+        if self.scheme in _NEED_A_PLACE and not split_address(self._place)[2]:
+            raise FileNotFoundError(self._place)
+
     def _with_backend(self, work: Callable[[Any], Result], timeout_s: float) -> Result:
+        self._check_place()
         tries = 2 if self.scheme in _LINES else 1
         ends = time.monotonic() + timeout_s
         while True:

@@ -18,7 +18,12 @@ _NO_CREDENTIALS = (
     "ssotoken",
     "credentialunavailable",
 )
-_NO_CREDENTIALS_WORDS = ("anonymous caller", "unable to locate credentials", "must provide either a connection_string")
+_NO_CREDENTIALS_WORDS = (
+    "anonymous caller",
+    "unable to locate credentials",
+    "must provide either a connection_string",
+    "no authentication methods available",
+)
 _DENIED_WORDS = (
     "accessdenied",
     "access denied",
@@ -34,12 +39,23 @@ _DENIED_WORDS = (
     "security token included in the request is",
 )
 _UNREACHABLE = (
+    "novalidconnections",
+    "eoferror",
     "clientconnector",
     "endpointconnection",
     "connectionclosed",
     "serverdisconnected",
     "gaierror",
     "sslerror",
+)
+# What SSH says of a line that broke, or of a server that is none.
+_BROKEN_WORDS = (
+    "protocol banner",
+    "connection dropped",
+    "session not active",
+    "socket is closed",
+    "connection reset",
+    "unable to open channel",
 )
 
 
@@ -86,7 +102,11 @@ def translated(error: BaseException, scheme: str, secrets: tuple[str, ...] = (),
     reason = scrubbed(str(telling) or ("timed out" if "timeout" in names else type(telling).__name__), secrets)
     if any(name in names for name in _NO_CREDENTIALS) or any(word in words for word in _NO_CREDENTIALS_WORDS):
         return RemoteError("remote_credentials", scheme=scheme, reason=reason)
-    denied = any(isinstance(link, PermissionError) for link in chain) or statuses & {401, 403}
+    # FTP has one number for what is not there and for what may not be read.
+    if names.startswith("error_perm") and words.startswith("550") and not any(w in words for w in ("denied", "permi")):
+        return FileNotFoundError(reason)
+    denied = any(isinstance(link, PermissionError) for link in chain) or bool(statuses & {401, 403})
+    denied = denied or (names.startswith("error_perm") and words.startswith(("530", "550")))
     if denied or any(word in words for word in _DENIED_WORDS):
         return RemoteError("remote_denied", scheme=scheme, reason=reason)
     if "fileexpired" in names:
@@ -95,7 +115,7 @@ def translated(error: BaseException, scheme: str, secrets: tuple[str, ...] = (),
         return RemoteError("remote_timeout", seconds=seconds)
     if any(isinstance(link, (TimeoutError, ConnectionError)) for link in chain) or "timeout" in names:
         return RemoteError("remote_unreachable", reason=reason)
-    if any(name in names for name in _UNREACHABLE):
+    if any(name in names for name in _UNREACHABLE) or any(word in words for word in _BROKEN_WORDS):
         return RemoteError("remote_unreachable", reason=reason)
     if isinstance(error, FileNotFoundError) or statuses & {404}:
         return FileNotFoundError(reason)

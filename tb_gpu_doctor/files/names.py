@@ -8,6 +8,12 @@ from urllib.parse import unquote
 
 # One letter is a Windows drive.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+)://")
+# fsspec's chains, such as zip://a::s3://b and simplecache::s3://b; not the :: of [::1] or of a file's name.
+_CHAINED = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+(://[^?]*)?::([A-Za-z][A-Za-z0-9+.\-]+::)*[A-Za-z][A-Za-z0-9+.\-]+://")
+# What opens only what another address names.
+_WITHIN_OTHERS = frozenset(
+    {"zip", "tar", "libarchive", "reference", "simplecache", "filecache", "blockcache", "cached", "dir"}
+)
 _LOCAL_SCHEMES = frozenset({"file", "local"})
 # container@account: the part before the @ names the place, and is no user.
 _PLACE_BEFORE_AT = frozenset({"abfs", "abfss", "az", "adl", "wasb", "wasbs"})
@@ -22,7 +28,14 @@ _MAX_REASON = 300
 def scheme_of(path: str) -> str | None:
     """The scheme of an address, in lower case; None for a path."""
     match = _SCHEME.match(path)
-    return match.group(1).lower() if match else None
+    if match is not None:
+        return match.group(1).lower()
+    return path.partition("::")[0].lower() if is_chained(path) else None
+
+
+def is_chained(path: str) -> bool:
+    """Whether an address leads through several file systems, or into what only such an address can name."""
+    return _CHAINED.match(path) is not None or path.partition("://")[0].lower() in _WITHIN_OTHERS
 
 
 def is_remote(path: str) -> bool:
@@ -72,7 +85,13 @@ def shown(path: str) -> str:
     """A path as it may be shown: an address without user, password and signed query; any other path as it is."""
     if not is_remote(path):
         return path
-    scheme, _, place, _ = split_address(path)
+    if is_chained(path):
+        return "::".join(map(_shown, path.split("::")))
+    return _shown(path)
+
+
+def _shown(address: str) -> str:
+    scheme, _, place, _ = split_address(address)
     return scheme + place
 
 

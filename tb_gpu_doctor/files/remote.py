@@ -12,11 +12,13 @@ from tb_gpu_doctor.files.connection import Connection
 from tb_gpu_doctor.files.errors import RemoteError
 from tb_gpu_doctor.files.infos import RemoteEntry, entry_of, listed_name
 from tb_gpu_doctor.files.looking import Known
-from tb_gpu_doctor.files.names import shown, split_address
+from tb_gpu_doctor.files.names import is_chained, shown, split_address
 from tb_gpu_doctor.files.patience import call_timeout_s
 from tb_gpu_doctor.files.system import State
 
 _HTTP = ("http", "https")
+# One look asks several times whether its root is there.
+_TOLD_AGE_S = 5.0
 
 
 class _Listing:
@@ -47,6 +49,7 @@ class RemoteFiles:
         self._folders: dict[str, Known] = {}
         self._refreshed: dict[str, float] = {}
         self._cut: set[str] = set()
+        self._told: tuple[str, float, RemoteEntry] | None = None
 
     def learn(self, user: str, path: str, query: str) -> None:
         """Take the credentials of an address."""
@@ -54,6 +57,7 @@ class RemoteFiles:
             with self._lock:
                 self._folders.clear()
                 self._refreshed.clear()
+                self._told = None
 
     def address(self, path: str) -> str:
         """The address behind a shown path, with its credentials: to open it, never to show it."""
@@ -130,6 +134,7 @@ class RemoteFiles:
         with self._lock:
             known = self._folders.get(folder)
             own = self._folders.get(path)
+            told = self._told
         if known is not None and known.error is None and known.is_fresh:
             entry = known.entries.get(name)
             # A folder that cannot be listed is there all the same: who lists it is told why.
@@ -139,12 +144,19 @@ class RemoteFiles:
                 raise FileNotFoundError(path)
         if own is not None and isinstance(own.error, RemoteError) and own.is_fresh:
             raise own.error
+        if own is not None and own.error is None and own.is_fresh and own.entries:
+            return RemoteEntry(name, path, True)
+        if told is not None and told[0] == path and time.monotonic() - told[1] <= _TOLD_AGE_S:
+            return told[2]
         try:
-            return self.ask(path)
+            entry = self.ask(path)
         except RemoteError as error:  # the next one who asks need not wait for the same answer
             with self._lock:
                 self._folders[path] = Known(time.monotonic(), error=error)
             raise
+        if entry.folder:
+            self._told = (path, time.monotonic(), entry)
+        return entry
 
     def isfile(self, path: str) -> bool:
         """Whether there is such a file."""
@@ -234,7 +246,7 @@ _PLACES_LOCK = threading.Lock()
 def remote_at(address: str) -> RemoteFiles:
     """The files of an address' server or bucket; credentials in the address are remembered for all paths there."""
     scheme, user, place, query = split_address(address)
-    name = scheme + place.partition("/")[0]
+    name = shown(address) if is_chained(address) else scheme + place.partition("/")[0]
     with _PLACES_LOCK:
         files = _PLACES.get(name)
         if files is None:

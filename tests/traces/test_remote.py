@@ -191,7 +191,7 @@ def test_what_a_server_refuses(tmp_path: Path, status: int, code: str) -> None:
     ("address", "code"),
     [
         ("gpudoctor://bucket/x", "remote_unknown"),
-        ("zip://a::memory://b", "remote_unknown"),
+        ("zip://a::memory://b", "remote_chained"),
         ("memory://no/such/place", "missing_path"),
         ("http://127.0.0.1:9/logs", "remote_unreachable"),
     ],
