@@ -18,6 +18,8 @@ from typing import IO, Any
 
 from tb_gpu_doctor.files.errors import RemoteError
 from tb_gpu_doctor.files.fetching import local_copy
+from tb_gpu_doctor.files.names import is_remote, shown
+from tb_gpu_doctor.files.system import files_at
 from tb_gpu_doctor.packing.archive import unpack_archive
 from tb_gpu_doctor.packing.errors import PackError
 from tb_gpu_doctor.packing.pack import MANIFEST
@@ -41,13 +43,14 @@ def opened(path: str) -> Iterator[str]:
         PackError: it is no pack, or not to be trusted.
         TraceError: there is nothing in it to show.
     """
-    if os.path.isdir(path):
+    if os.path.isdir(path) or (is_remote(path) and not path.endswith(".zip") and files_at(path).isdir(path)):
         _must_hold_something(path, path)
         yield path
         return
+    address, path = path, shown(path)
     with tempfile.TemporaryDirectory(prefix="gpu-doctor-view-") as folder:
         try:
-            with local_copy(path) as here:
+            with local_copy(address) as here:
                 unpack_archive(here, folder, shown=path)
         except FileNotFoundError:
             raise PackError("missing", path) from None
