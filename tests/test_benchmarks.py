@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from benchmarks.cases import Measurement
 from benchmarks.generate import Shape, generate
 from benchmarks.job_files import FORMATS, write_job
 from benchmarks.run import Goal, Runs, Suite, put_section, ratio, run_case, table
+from benchmarks.soak_browsers import Answer, Seen
+from benchmarks.soak_watch import Heartbeats, Memory
 from tb_gpu_doctor.api import diagnose_session
 from tb_gpu_doctor.traces.sessions import find_sessions
 
@@ -106,9 +109,35 @@ def test_browsers_on_a_logdir_that_changes_meet_no_error() -> None:
     seen = soak.soak(0.12, browsers=4, sessions=12)
     assert not seen.errors, seen.errors[:3]
     assert seen.statuses[200] > 20 and set(seen.statuses) <= {200, 202, 404, 422}, seen.statuses
-    assert sum(seen.changes.values()) > 3 and min(size for _, size in seen.memory) > 10_000_000
+    assert sum(seen.changes.values()) > 3 and min(one.server for one in seen.memory) > 10_000_000
+    assert max(one.workers for one in seen.memory) > 10_000_000 and seen.firsts
     text = soak.page(seen, 0.12, 4, 12)
-    assert "0 errors" in text and "`diagnosis`" in text
+    assert "0 errors" in text and "`diagnosis`" in text and "| 0.12 |" in text
+
+
+def test_stock_browsers_never_open_the_tab() -> None:
+    seen = soak.soak(0.05, browsers=2, sessions=3, person=soak.StockBrowser)
+    assert not seen.errors, seen.errors[:3]
+    assert set(seen.latency) == {"environment", "runs", "plugins_listing", "plugin/scalars/tags"}
+    assert max(one.workers for one in seen.memory) == 0, "and nothing is analysed"
+
+
+def test_what_took_long_and_why_is_told() -> None:
+    with Heartbeats() as beats:
+        began = time.monotonic()
+        sum(range(60_000_000))  # in C: no other thread of this process comes to its turn
+        time.sleep(0.2)
+        assert "the browsers' process stood still" in beats.during(began, time.monotonic())
+        assert beats.during(began - 9, began - 8) == ""
+    seen = Seen(slow=[Answer("doc", 200, 0.0, 1.5)], slow_words=["0 s: doc 1.50 s (200)"])
+    seen.note(Answer("doc", 200, 0.0, 1.5), b"")
+    assert "- `0 s: doc 1.50 s (200)`" in soak.page(seen, 1, 1, 1) and len(seen.slow) == 2
+
+
+def test_growth_is_the_slope_of_the_second_half() -> None:
+    memory = [Memory(float(at), 1_000_000 * max(at, 60), 5, 0) for at in range(120)]
+    assert soak.growth_mb_per_minute(memory) == pytest.approx(60.0)
+    assert soak.growth_mb_per_minute(memory[:90], lambda one: one.workers) == pytest.approx(0.0, abs=1e-9)
 
 
 def test_growth_is_measured_from_one_host_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,7 +146,7 @@ class Store:
     def _path(self, key: str) -> Path:
         assert self._folder is not None
         name = hashlib.sha256(
-            f"{self._version or _own_version()}\0{key}".encode("utf-8", "surrogateescape")
+            f"{self._version or own_version()}\0{key}".encode("utf-8", "surrogateescape")
         ).hexdigest()
         return self._folder / f"{name}{_SUFFIX}"
 
@@ -271,7 +271,7 @@ def _is_ours(state: os.stat_result) -> bool:
 
 
 @lru_cache(maxsize=1)
-def _own_version() -> str:
+def own_version() -> str:
     """Changes with the package's code, Python and numpy: an entry is only as good as what made it."""
     import numpy
 

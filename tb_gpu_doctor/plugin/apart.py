@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from tb_gpu_doctor.cache.store import own_version
 from tb_gpu_doctor.parallel.plan import claimed, may_start_processes
 from tb_gpu_doctor.parallel.processes import WorkerDied, WorkerProcesses, WorkersCannotStart
 from tb_gpu_doctor.parallel.resources import usable_cores
@@ -35,7 +36,8 @@ _busy = 0
 def apart(report: Report, path: str, function: Callable[..., T], *arguments: Any) -> T:
     """``function(*arguments, report)``, computed in another process.
 
-    Where none can be started, and where the user wants none, it is computed here.
+    Where none can be started, where the user wants none, and where the package has been replaced under this process,
+    it is computed here.
 
     Args:
         report: called with a stage and the share that is done, in any thread; what it raises in this one ends the work.
@@ -68,7 +70,9 @@ def _once(report: Report, function: Callable[..., T], *arguments: Any) -> T:
         report(stage, fraction)
 
     with _process() as lease:
-        future = lease.pool.submit_reporting(listen, _work, _variables(), lease.others, function, *arguments)
+        future = lease.pool.submit_reporting(
+            listen, _work, own_version(), _variables(), lease.others, function, *arguments
+        )
         while not wait((future,), _PULSE_S).done:
             report(*told)  # here a caller that nobody waits for any more raises
         lease.is_free = not isinstance(future.exception(), WorkersCannotStart)
@@ -108,11 +112,26 @@ def _variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith(_OWN_VARIABLES)}
 
 
-def _work(variables: dict[str, str], others: int, function: Callable[..., T], *arguments: Any) -> T:
-    """Run in the process; ``others`` work beside it, so that it takes its share of the cores only."""
+def _work(version: str, variables: dict[str, str], others: int, function: Callable[..., T], *arguments: Any) -> T:
+    """Run in the process; ``others`` work beside it, so that it takes its share of the cores only.
+
+    Raises:
+        WorkersCannotStart: this process has other code than the one that asks, which could not read its answer.
+    """
+    if own_version() != version:
+        raise WorkersCannotStart("another version")
     for name in [name for name in os.environ if name.startswith(_OWN_VARIABLES)]:
         del os.environ[name]
     os.environ.update(variables)
     cores = usable_cores()
     with claimed(cores - max(1, cores // (others + 1)), cores):
         return function(*arguments)
+
+
+def end_idle() -> None:
+    """End the processes that wait for work."""
+    with _lock:
+        pools = _idle[:]
+        _idle.clear()
+    for pool in pools:
+        pool.kill()

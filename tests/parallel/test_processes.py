@@ -64,6 +64,14 @@ def until(condition, within_s: float = 30.0):
     return answer
 
 
+@pytest.fixture(autouse=True)
+def no_processes_of_others():
+    """Those that analysed for the plugin in other tests wait for a while."""
+    from tb_gpu_doctor.plugin.apart import end_idle
+
+    end_idle()
+
+
 @pytest.fixture
 def pool():
     pool = WorkerProcesses(1)
@@ -189,3 +197,38 @@ def test_modules_beside_the_profiles_are_not_taken_for_ours(tmp_path: Path):
     done = subprocess.run(runner, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.stdout == "7\n", done.stderr
     assert not (tmp_path / "taken").exists()
+
+
+def test_background_workers_stand_back_and_end_when_idle():
+    pool = WorkerProcesses(1, background=True, idle_s=0.4)
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    pid = pool.submit(os.getpid).result(60)
+    assert pool.submit(os.getpriority, os.PRIO_PROCESS, 0).result(60) == min(19, own + 5)
+    array = pool.submit(np.arange, 1_000_000).result(60)
+    assert array.sum() == 499_999_500_000 and not list(Path(f"/proc/{pid}/fd").glob("*gpu-doctor*"))
+    assert gone([pid])
+    again = pool.submit(os.getpid).result(60)
+    assert again != pid, "the next task starts another"
+    pool.kill()
+    assert gone([again])
+
+
+def test_background_workers_give_memory_back():
+    pool = WorkerProcesses(1, background=True)
+    try:
+        pid = pool.submit(os.getpid).result(60)
+
+        def resident() -> int:
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+            return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
+
+        before = resident()
+        # small strings: from glibc's heap, not pages of their own
+        assert len(pool.submit(_many_small, 200_000).result(60)) == 200_000
+        until(lambda: resident() < before + 60_000)
+    finally:
+        pool.kill()
+
+
+def _many_small(count: int) -> list[bytes]:
+    return [bytes(700) for _ in range(count)]

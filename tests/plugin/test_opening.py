@@ -1,0 +1,103 @@
+"""Sessions are opened in another process or from the cache, and answer as if they had been analysed here."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tb_gpu_doctor.cache.store import default_store
+from tb_gpu_doctor.comparing import summary_of_session
+from tb_gpu_doctor.comparison.summary import RunSummary
+from tb_gpu_doctor.parallel.transport import _is_mapped
+from tb_gpu_doctor.plugin import apart, opening
+from tb_gpu_doctor.plugin.scanner import Root, shown_path
+from tb_gpu_doctor.plugin.session_view import SessionView, analyse
+from tb_gpu_doctor.traces.errors import TraceError
+from tb_gpu_doctor.traces.sessions import Session, find_sessions
+
+OLD = 1_700_000_000
+
+
+@pytest.fixture
+def logdir(demo_logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("GPU_DOCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("GPU_DOCTOR_WORKERS", raising=False)
+    shutil.copytree(demo_logs / "slow_gpu", tmp_path / "logs" / "slow_gpu")
+    for path in (tmp_path / "logs").rglob("*"):
+        os.utime(path, (OLD, OLD))
+    yield tmp_path / "logs"
+    apart.end_idle()
+
+
+def session_of(logdir: Path) -> Session:
+    return next(session for session in find_sessions(str(logdir)).sessions if not session.is_telemetry)
+
+
+def no_process(*_arguments: object) -> None:
+    raise AssertionError("nothing is left to do")
+
+
+def nothing(_stage: str, _fraction: float) -> None:
+    """Nobody listens."""
+
+
+def answers(view: SessionView) -> list[object]:
+    low, high = view.timeline.meta()["start_ps"], view.timeline.meta()["end_ps"]
+    return [
+        view.diagnosis_json("es"), view.meta_json, view.steps_json, view.collectives_json, view.input_json,
+        view.timeline.bins(low, high, 300), view.timeline.events(low, high, 10_000), view.kernels.table_json("kernel"),
+        view.kernels.tree_json(None), view.kernels.csv("gpu"), view.gaps.answer(50, None, None),
+        view.ranges.accounting(low, high), view.ranges.wait_bins(low, high, 50), view.ranges.streams(0, low, high, 100),
+        view.telemetry.answer("en"),
+    ]  # fmt: skip
+
+
+def test_a_view_answers_alike_whichever_way_it_came(logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, root = session_of(logdir), Root("", str(logdir))
+    other = opening.open_view(session, root, nothing)
+    assert default_store().usage().entries == 2, "the view and its summary, kept by the process"
+    summary = opening.open_summary(session, nothing)
+    monkeypatch.setattr(apart, "apart", no_process)
+    kept = opening.open_view(session, root, nothing)
+    assert isinstance(opening.open_summary(session, nothing), RunSummary)
+    monkeypatch.setenv("GPU_DOCTOR_CACHE_DIR", "")
+    here = analyse(session, nothing, lambda path: shown_path(path, root))
+    assert repr(answers(other)) == repr(answers(kept)) == repr(answers(here))
+    whole = summary_of_session(session)
+    for one in (summary, other.summary, kept.summary, here.summary):
+        assert one.kernels == whole.kernels and np.array_equal(one.wall_ps, whole.wall_ps) and one.label == whole.label
+
+
+def test_a_summary_does_not_hold_the_view_that_it_came_with(logdir: Path) -> None:
+    session, root = session_of(logdir), Root("", str(logdir))
+    opening.open_view(session, root, nothing)
+    kept = opening.open_view(session, root, nothing)
+    assert _is_mapped(kept.timeline.parts[0].event_start), "a part of the entry's buffer"
+    assert not any(_is_mapped(value) for value in vars(kept.summary).values() if isinstance(value, np.ndarray))
+
+
+def test_errors_come_through(logdir: Path) -> None:
+    session = session_of(logdir)
+    Path(session.files[0].path).write_bytes(b"no profile")
+    alone = dataclasses.replace(session, files=session.files[:1])
+    for open_it in (lambda: opening.open_view(alone, Root("", str(logdir)), nothing),
+                    lambda: opening.open_summary(alone, nothing)):  # fmt: skip
+        with pytest.raises(TraceError) as error:
+            open_it()
+        assert error.value.code == "not_xplane" and error.value.path == session.files[0].path
+
+
+def test_what_is_fetched_is_read_here(logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = session_of(logdir)
+    far = dataclasses.replace(session, files=(dataclasses.replace(session.files[0], path="memory://logs/a.xplane.pb"),))
+    monkeypatch.setattr(apart, "apart", no_process)
+    with pytest.raises(TraceError):
+        opening.open_view(far, Root("", str(logdir)), nothing)
+    with pytest.raises(TraceError):
+        opening.open_summary(far, nothing)
