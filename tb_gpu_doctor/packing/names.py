@@ -34,7 +34,7 @@ _SERIAL = re.compile(r"(?:_\d+)+$")
 _WORD = re.compile(r"\w+")
 _NUMBER = re.compile(r"^(?:\d+|0x[0-9a-fA-F]+|\d+(?:e|x\d+)*|\d+(?:ul|u|l|f))$", re.ASCII)
 # A name within namespaces; what stands in front of the first one belongs to it.
-_QUALIFIED = re.compile(r"[A-Za-z_]\w*(?:::~?\w+|::\(anonymous namespace\))+")
+_QUALIFIED = re.compile(r"(?<!\w)[A-Za-z_]\w*(?:::~?\w+|::\(anonymous namespace\))+")
 # PyTorch's single colon.
 # No word is made of others, so that there is one way only to read any name.
 _LIBRARY_COLON = re.compile(

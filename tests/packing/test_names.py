@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -178,3 +179,12 @@ def test_telling_words_are_words() -> None:
 )  # fmt: skip
 def test_only_what_a_library_can_be_calling_stays(name: str, stays: bool) -> None:
     assert (Names().name(name) == name) is stays and ("zebra" in Names().name(name).lower()) is False
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 60_000, "zebra_" * 10_000, "nccl:" + "alltoall" * 7_000 + "!", "a::b::" * 9_000]
+)
+def test_no_name_takes_long(name: str) -> None:
+    start = time.process_time()
+    Names().name(name)
+    assert time.process_time() - start < 10, "a name whose length counts twice takes minutes"
