@@ -22,6 +22,7 @@ from tests.plugin import work
 @pytest.fixture(autouse=True)
 def no_processes_of_others(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("GPU_DOCTOR_WORKERS", raising=False)
+    apart.own_version.cache_clear()  # the sources may have been edited since the tests began
     apart.end_idle()
     yield
     apart.end_idle()

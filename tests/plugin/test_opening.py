@@ -28,6 +28,7 @@ OLD = 1_700_000_000
 def logdir(demo_logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("GPU_DOCTOR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("GPU_DOCTOR_WORKERS", raising=False)
+    apart.own_version.cache_clear()  # the sources may have been edited since the tests began
     shutil.copytree(demo_logs / "slow_gpu", tmp_path / "logs" / "slow_gpu")
     for path in (tmp_path / "logs").rglob("*"):
         os.utime(path, (OLD, OLD))
