@@ -25,6 +25,12 @@ _TOGETHER_SHARE = 0.1
 _FEWEST = 5
 # Of those, what part must end together.
 _MOSTLY = 0.5
+# The n-th of a kind may be another GPU's n-th but so many, where the profiler has lost some on both. So many in a row
+# must end together then, since by chance some do; and at the beginning or the end of the recording, before or behind
+# what was lost, so many of the same number, since groups that run in step are as far apart from first to last.
+_MOST_LOST = 4
+_IN_A_ROW = 3
+_AT_AN_END = 5
 
 
 def split_groups(events: Events, trace_of: Int64, names: tuple[str, ...]) -> tuple[Events, tuple[str, ...]] | None:
@@ -76,7 +82,8 @@ def _places(trace_of: Int64) -> Int64:
 def _groups(events: Events, rows: Int64) -> list[list[int]]:
     """The participants of one file's collectives of one kind, by who ends together; one group where nobody can tell.
 
-    The n-th of a kind on one GPU is compared with the n-th on the others: whether these are one is the question.
+    The n-th of a kind on one GPU is compared with the n-th on the others: whether these are one is the question. Where
+    both have lost some, stretches of theirs are compared with what comes a few before or after.
     """
     parts, counts = np.unique(events.part[rows], return_counts=True)
     if len(parts) < 2 or counts.min() != counts.max() or counts[0] < _FEWEST:
@@ -85,7 +92,27 @@ def _groups(events: Events, rows: Int64) -> list[list[int]]:
     end, start = (times[rows].reshape(len(parts), -1).T for times in (events.end, events.start))
     near = np.maximum(_TOGETHER, _TOGETHER_SHARE * (end - start).min(axis=1))[:, None]
     linked = np.stack([np.mean(np.abs(end - end[:, [i]]) <= near, axis=0) >= _MOSTLY for i in range(len(parts))])
+    for i, j in np.argwhere(~linked).tolist():
+        linked[i, j] = linked[j, i] = np.mean(_together_in_stretches(end[:, i], end[:, j], near[:, 0])) >= _MOSTLY
     return [parts[group].tolist() for group in _components(linked)]
+
+
+def _together_in_stretches(own: Int64, other: Int64, near: Int64) -> BoolArray:
+    """Which of a GPU's collectives are part of a stretch that ends together with one of another's, shape (n,)."""
+    count = len(own)
+    found = np.zeros(count, np.bool_)
+    usual = np.abs(own - other) <= near
+    if not (usual[:_AT_AN_END].all() or usual[-_AT_AN_END:].all()):
+        return found
+    for ahead in range(-_MOST_LOST, _MOST_LOST + 1):
+        low, high = max(0, -ahead), min(count, count - ahead)
+        if high - low < _IN_A_ROW:
+            continue
+        same = np.abs(own[low:high] - other[low + ahead : high + ahead]) <= near[low:high]
+        whole = np.lib.stride_tricks.sliding_window_view(same, _IN_A_ROW).all(axis=1)
+        for step in range(_IN_A_ROW):
+            found[low + step : low + step + len(whole)] |= whole
+    return found
 
 
 def _components(linked: BoolArray) -> list[BoolArray]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tb_gpu_doctor.analysis.collectives import match_collectives
 from tb_gpu_doctor.analysis.job import analyse_job
-from tests.analysis.jobs import NAMES, Job
+from tests.analysis.jobs import NAMES, Job, random_job
 from tests.analysis.small_traces import US
 
 
@@ -57,3 +58,14 @@ def test_groups_across_hosts() -> None:
     job = analyse_job(*grouped([[0, 2], [1, 3]], [0, 7_000_000], 2).analysed())
     assert job.collectives is not None and job.clocks.all_known and job.clocks.problem is None
     assert members_of(job.collectives.present) == {(0, 2), (1, 3), (0, 1, 2, 3)}
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_gpus_that_both_lost_some_are_still_one_group(seed: int) -> None:
+    """As many on both, but not the same ones: in between the n-th of one is not the n-th of the other."""
+    job = random_job(seed, hosts=3, gpus=2, count=100)
+    job.names = [NAMES[0]] * 100
+    job.lost = {(25, 0), (77, 1)}
+    found = match_collectives(*job.analysed())
+    assert found is not None and found.unmatched.max() == 0
+    assert (found.present.sum(axis=1) >= 5).all() and (found.expected == 6).all()
