@@ -114,6 +114,12 @@ def block_length(series: Float64) -> int:
     return max(1, min(round(best), steps // 3))
 
 
+def variance_of_mean(series: Float64) -> float:
+    """Variance that the mean of a run's steps has by chance, neighbours being alike."""
+    rho = correlation(series)
+    return float(series.var(ddof=1)) / len(series) * (1 + rho) / (1 - rho) if len(series) > 1 else 0.0
+
+
 def difference(before: Resampled, after: Resampled, column: int) -> Interval:
     """After minus before of one column."""
     value = float(after.mean[column] - before.mean[column])

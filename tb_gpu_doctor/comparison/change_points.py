@@ -1,138 +1,254 @@
-"""Where a series of runs changed its level, and how sure the place is.
+"""Where a series of runs changed its level, how sure that is, and how sure the place is.
 
-A series of runs is cut where the squared deviations from the two levels are least (binary segmentation), in the
-logarithm, so that a change of ten percent weighs the same at any level. A cut counts if the levels differ by
-enough and the interval of their difference excludes zero. How sure the place is, is the share of resamples of the
-runs' steps in which the same cut is the best one.
+A change needs three runs on each side, a size that matters, and to be rarer in scatter alone than `TAIL_STEP`
+(`level_tests` says how that is told). It must also explain the series clearly better than a slow drift does; where it
+does not, the level moved, but no run can be named. Up and down again is looked for besides, and each part of a series
+is looked at again (Vostrikova 1981), with half the probability of a false alarm.
 
-Runs differ by more than their steps tell: another machine, another temperature, other neighbours. That scatter is
-taken from the differences of successive runs by their median, which few jumps do not move, together with what is
-known beforehand (`_SCATTER`), since few runs tell little of it. The interval is Student's, and as wide as the number
-of places among which the cut was chosen demands (Bonferroni).
+A single run that is far from those on both sides is left aside: it would draw the level, or the place, to itself. The
+newest one or two runs make no level yet; where they differ from those before, that is said as such.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tb_gpu_doctor.comparison.bootstrap import CONFIDENCE, Interval, resample, t_quantile
+from tb_gpu_doctor.comparison.bootstrap import CONFIDENCE, Interval, t_quantile
+from tb_gpu_doctor.comparison.level_tests import (
+    LEAST_RUNS,
+    Fit,
+    Float64,
+    Shape,
+    autocorrelation,
+    best_fit,
+    chance,
+    chance_by_permutation,
+    drift_advantage,
+    is_permutable,
+    lone_runs,
+    place_probabilities,
+    quantile,
+    shapes,
+    without_lone_runs,
+)
 
-Float64 = NDArray[np.float64]
-RESAMPLES = 1_000
-# By how much runs of the same work differ where nothing is known of them, and how many runs that knowledge is worth.
-_SCATTER = 0.02
-_SCATTER_RUNS = 4
-_LEAST_DRAWN = 1e-3  # of the run's mean
-# The median of absolute values of a normal distribution, in standard deviations.
-_MEDIAN_OF_ABSOLUTE = NormalDist().inv_cdf(0.75)
+# Fewer runs cannot show a change: as many as a level needs, before and after.
+LEAST_SERIES = 2 * LEAST_RUNS
+# How often scatter alone may look like a step, like up and down again, like a drift, and the newest runs unlike others.
+TAIL_STEP, TAIL_BUMP, TAIL_DRIFT, TAIL_NEWEST = 0.03, 0.01, 0.01, 0.01
+# Doubled logarithm of how much likelier a step must be than a drift; few runs cannot show as much.
+_OVER_DRIFT = 8.0
+_POWER = NormalDist().inv_cdf(0.9)
 
 
 @dataclass(frozen=True)
 class ChangePoint:
-    """A change of level.
+    """A change of level, in the units of the series.
 
     Attributes:
         index: the first run of the new level.
-        change: relative, of the mean after over the mean before.
-        confidence: share of resamples that put the change at this run, 0..1.
+        height: level after minus level before, with its interval given the place.
+        confidence: probability that the new level begins at this very run, 0..1.
+        earliest, latest: runs between which it begins at `CONFIDENCE`.
         runs_before, runs_after: how many runs the two levels rest on.
     """
 
     index: int
-    change: Interval
+    height: Interval
     confidence: float
+    earliest: int
+    latest: int
     runs_before: int
     runs_after: int
 
 
-def find_changes(series: Sequence[Float64], least_change: float, most: int = 5) -> tuple[ChangePoint, ...]:
-    """The changes of level in order of time.
+@dataclass(frozen=True)
+class Newest:
+    """The newest runs, too few for a level, differ from those before.
 
-    Args:
-        series: positive values of each run's steps, runs in order of time.
-        least_change: relative changes below this are not looked for.
-        most: how many changes at most.
+    Attributes:
+        index: the first of them.
+        first_before: the first of the runs they are held against.
+        height: by how much they differ.
     """
-    if len(series) < 2:
-        return ()
-    drawn = np.stack(
-        [
-            resample(np.asarray(run, np.float64)[:, None], index, RESAMPLES).means[:, 0]
-            for index, run in enumerate(series)
-        ]
-    )
-    means = np.array([float(np.mean(run)) for run in series])
-    if (means <= 0).any():
-        return ()
-    # A run of a few long waits can be drawn without any of them; its logarithm must stay a number.
-    drawn = np.maximum(drawn, means[:, None] * _LEAST_DRAWN)
-    noise = _noise(np.log(means), np.log(drawn))
-    found: list[ChangePoint] = []
-    stretches = [(0, len(series))]
-    while stretches and len(found) < most:
-        low, high = stretches.pop(0)
-        change = _best(means[low:high], drawn[low:high], noise, least_change)
-        if change is not None:
-            at = low + change.index
-            found.append(ChangePoint(at, change.change, change.confidence, change.runs_before, change.runs_after))
-            stretches += [(low, at), (at, high)]
-    return tuple(sorted(found, key=lambda change: change.index))
+
+    index: int
+    first_before: int
+    height: Interval
 
 
 @dataclass(frozen=True)
-class _Noise:
-    """Variance of a run's mean around its level, relative, and the degrees of freedom it is known with."""
+class Levels:
+    """What a series shows.
 
-    variance: float
-    freedom: float
+    Attributes:
+        changes: in order of time.
+        drift: by how much the level moved where no run can be named for it, None where it did not.
+        newest: see `Newest`; None where they are like the others.
+        noticeable: the least change amid the series that would have been found most times; None with too
+            few runs, or where the level moved.
+        lone: runs that are far from those before and after them: left aside.
+    """
 
-
-def _noise(logs: Float64, drawn: Float64) -> _Noise:
-    """How much runs of one level differ, of all runs; ``drawn`` has the shape (runs, resamples), in logarithms."""
-    steps = np.sort(np.abs(np.diff(logs)))[:-1]  # without the largest: that is the change, if there is one
-    freedom, variance = float(_SCATTER_RUNS), _SCATTER**2
-    if len(steps):
-        # a difference of two runs varies twice as much as a run; the median knows half as much as the mean does
-        seen = float(np.median(steps) / _MEDIAN_OF_ABSOLUTE) ** 2 / 2
-        weight = len(steps) / 2
-        variance = (_SCATTER_RUNS * variance + weight * seen) / (_SCATTER_RUNS + weight)
-        freedom += weight
-    # never less than what the steps within the runs alone make
-    return _Noise(max(variance, float(np.median(drawn.var(axis=1)))), freedom)
+    changes: tuple[ChangePoint, ...] = ()
+    drift: float | None = None
+    newest: Newest | None = None
+    noticeable: float | None = None
+    lone: tuple[int, ...] = ()
 
 
-def _best(means: Float64, drawn: Float64, noise: _Noise, least_change: float) -> ChangePoint | None:
-    """The best cut of a stretch, None where no cut counts; ``drawn`` has the shape (runs, resamples)."""
-    runs = len(means)
-    if runs < 2:
-        return None
-    logs = np.log(means)
-    cut = int(_cuts(logs[:, None])[0])
-    value = float(means[cut:].mean() / means[:cut].mean()) - 1
-    moved = float(logs[cut:].mean() - logs[:cut].mean())
-    tail = (1 - CONFIDENCE) / 2 / (runs - 1)
-    reach = t_quantile(-NormalDist().inv_cdf(tail), noise.freedom)
-    reach *= math.sqrt(noise.variance * (1 / cut + 1 / (runs - cut)))
-    change = Interval(value, min(math.expm1(moved - reach), value), max(math.expm1(moved + reach), value))
-    if abs(value) < least_change or not change.excludes_zero:
-        return None
-    same = float(np.mean(_cuts(np.log(drawn)) == cut))
-    return ChangePoint(cut, change, same, cut, runs - cut)
+def find_levels(
+    values: Float64,
+    least: float,
+    floor: float = 0.0,
+    strictness: float = 1.0,
+    any_distribution: bool = False,
+    most: int = 5,
+) -> Levels:
+    """The changes of level of a series.
+
+    Args:
+        values: of each run, in order of time, shape (runs,).
+        least: smaller changes are not looked for.
+        floor: variance that a run has for reasons known beforehand, such as its own steps.
+        strictness: by what the probabilities of false alarms are divided.
+        any_distribution: whether scatter may be far from normal, as of times that are mostly zero: then only
+            permutation counts, and few runs show nothing.
+        most: how many changes at most.
+    """
+    tails = (TAIL_STEP / strictness, TAIL_BUMP / strictness)
+    raw = values
+    # of times that are mostly zero, those that are not are no exception
+    alone = np.zeros(len(raw), np.bool_) if any_distribution else lone_runs(raw, floor)
+    values = without_lone_runs(raw, alone)
+    cuts, has_moved = _cuts(values, least, floor, tails, any_distribution)
+    cuts = _settled(values, floor, cuts)[:most]
+    changes = [_change(values, floor, cuts, index) for index in range(len(cuts))]
+    drift = None
+    if has_moved and not cuts:
+        third = max(len(values) // 3, 1)
+        drift = float(values[-third:].mean() - values[:third].mean())
+    return Levels(
+        tuple(changes),
+        drift,
+        _newest(raw, cuts[-1] if cuts else 0, least, floor, TAIL_NEWEST / strictness),
+        _noticeable(values, least, floor, tails[0]) if not cuts and drift is None else None,
+        tuple(np.flatnonzero(alone).tolist()),
+    )
 
 
-def _cuts(values: Float64) -> NDArray[np.int64]:
-    """The cut with the least squared deviations from two levels; shape (runs, k) gives (k,), each in 1..runs-1."""
+def _cuts(
+    values: Float64, least: float, floor: float, tails: tuple[float, float], any_distribution: bool
+) -> tuple[list[int], bool]:
+    """First runs of new levels; without any, whether the level moved all the same."""
     runs = len(values)
-    total = np.cumsum(values, axis=0)
-    count = np.arange(1, runs)[:, None]
-    left = total[:-1]
-    right = total[-1] - left
-    # the deviations fall by what the levels explain: the sums' squares over the counts
-    explained = left**2 / count + right**2 / (runs - count)
-    return np.asarray(explained.argmax(axis=0) + 1, np.int64)
+    if runs < LEAST_SERIES or (any_distribution and not is_permutable(runs)):
+        return [], False
+    kinds: tuple[tuple[Shape, float], ...] = (("step", tails[0]), ("bump", tails[1]))
+    for shape, tail in kinds:
+        fit = best_fit(values, shape, floor)
+        if fit is None or abs(fit.height) < least or not _is_real(values, fit, tail):
+            continue
+        if drift_advantage(values, fit) < min(_OVER_DRIFT, runs - 1):
+            return [], True
+        found = [edge for edge in fit.edges if edge < runs]
+        edges = [0, *found, runs]
+        halved = (tails[0] / 2, tails[1] / 2)
+        for low, high in pairwise(edges):
+            inner, _ = _cuts(values[low:high], least, floor, halved, any_distribution)
+            found += [low + cut for cut in inner]
+        return sorted(found), False
+    drift = best_fit(values, "drift", floor)
+    # one that outgrows the scatter makes what steps leave look alike, so that none of them is found
+    return [], drift is not None and abs(drift.height) >= least and _is_real(values, drift, TAIL_DRIFT)
+
+
+def _is_real(values: Float64, fit: Fit, tail: float) -> bool:
+    if chance(fit, len(values)) > tail:
+        return False
+    return not is_permutable(len(values)) or chance_by_permutation(values, fit) <= tail
+
+
+def _settled(values: Float64, floor: float, cuts: list[int]) -> list[int]:
+    """The cuts moved to where each is likeliest between its neighbours."""
+    cuts = list(cuts)
+    for index in range(len(cuts)):
+        low, high = _between(cuts, index, len(values))
+        chances = _places(values[low:high], cuts[index] - low, floor)
+        allowed = chances[LEAST_RUNS - 1 : len(chances) - LEAST_RUNS + 1]
+        if len(allowed):
+            cuts[index] = low + LEAST_RUNS + int(allowed.argmax())
+    return cuts
+
+
+def _between(cuts: list[int], index: int, runs: int) -> tuple[int, int]:
+    return (cuts[index - 1] if index else 0), (cuts[index + 1] if index + 1 < len(cuts) else runs)
+
+
+def _places(part: Float64, cut: int, floor: float) -> Float64:
+    return place_probabilities(part, autocorrelation(part, [cut]), floor)
+
+
+def _change(values: Float64, floor: float, cuts: list[int], index: int) -> ChangePoint:
+    low, high = _between(cuts, index, len(values))
+    part, cut = values[low:high], cuts[index] - low
+    chances = _places(part, cut, floor)
+    order = np.argsort(-chances, kind="stable")
+    likely = order[: int(np.searchsorted(np.cumsum(chances[order]), CONFIDENCE)) + 1] + 1
+    return ChangePoint(
+        low + cut,
+        step_height(part, cut, floor),
+        float(chances[cut - 1]),
+        low + min(int(likely.min()), cut),
+        low + max(int(likely.max()), cut),
+        cut,
+        len(part) - cut,
+    )
+
+
+def step_height(values: Float64, cut: int, floor: float = 0.0, confidence: float = CONFIDENCE) -> Interval:
+    """Mean from the run ``cut`` on minus mean before it, with the interval for a place that is known."""
+    runs = len(values)
+    phi = autocorrelation(values, [cut])
+    value = float(values[cut:].mean() - values[:cut].mean())
+    weights = np.where(np.arange(runs) < cut, -1 / cut, 1 / (runs - cut))
+    apart = np.abs(np.subtract.outer(np.arange(runs), np.arange(runs)))
+    # variance of the difference where a run's is 1, and what the runs' squares around the two levels then sum to
+    likeness = phi**apart
+    spread = float(weights @ likeness @ weights)
+    within = [likeness[part, part] for part in (slice(0, cut), slice(cut, runs))]
+    expected = sum(len(block) - float(block.sum()) / len(block) for block in within)
+    left = sum(float(((part - part.mean()) ** 2).sum()) for part in (values[:cut], values[cut:]))
+    variance = max(left / expected, floor) if expected > 0 else floor
+    reach = t_quantile(NormalDist().inv_cdf(0.5 + confidence / 2), max(runs - 2, 1)) * math.sqrt(variance * spread)
+    return Interval(value, value - reach, value + reach)
+
+
+def _newest(values: Float64, first: int, least: float, floor: float, tail: float) -> Newest | None:
+    level = values[first:]
+    fit = best_fit(level, "tail", floor)
+    if fit is None or abs(fit.height) < least or chance(fit, len(level)) > tail:
+        return None
+    return Newest(first + fit.edges[0], first, step_height(level, fit.edges[0], floor))
+
+
+def _noticeable(values: Float64, least: float, floor: float, tail: float) -> float | None:
+    runs = len(values)
+    if runs < LEAST_SERIES:
+        return None
+    middle = runs // 2
+    phi = autocorrelation(values, [])
+    candidates = shapes(runs, phi, "step")
+    width = float(candidates.widths[middle - LEAST_RUNS])
+    fit = best_fit(values, "step", floor)
+    scatter = math.sqrt(floor) if fit is None else fit.scatter
+    # to be found it must be rare in scatter, and differ from a straight drift, which explains three quarters of a step
+    over = math.exp(min(_OVER_DRIFT, runs - 1) / runs)
+    share = max(quantile(runs, phi, "step", tail), math.sqrt((over - 1) / (over - 0.75)))
+    t = math.sqrt((runs - 2) / (1 - share**2)) * share
+    return max(t * scatter / width, least) + _POWER * scatter / width

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tb_gpu_doctor.analysis.step_parts import PART_IDS
-from tb_gpu_doctor.comparison.bootstrap import CONFIDENCE
-from tb_gpu_doctor.comparison.history import Change, History, HistoryEntry
+from tb_gpu_doctor.comparison.bootstrap import CONFIDENCE, Interval
+from tb_gpu_doctor.comparison.change_points import LEAST_SERIES
+from tb_gpu_doctor.comparison.history import Change, Drift, History, HistoryEntry, NewestSessions
 from tb_gpu_doctor.report.words import say
 from tb_gpu_doctor.texts import pick_language, text
 from tb_gpu_doctor.texts.numbers import clean
@@ -27,27 +28,56 @@ def history_dict(history: History, lang: str = "en") -> dict[str, Any]:
         "parts": list(PART_IDS),
         "sessions": [_entry(entry, lang) for entry in history.entries],
         "changes": [_change(change, history, lang) for change in history.changes],
+        "drift": _drift(history.drift),
+        "newest": _newest(history.newest),
+        "noticeable_change": history.noticeable,
+        "lone_indices": list(history.lone),
     }
 
 
 def history_headline(history: History, lang: str) -> str:
-    """The one sentence: where the first regression is, or that there is none."""
+    """Where the first regression is, that there is none, or why that cannot be told; and the newest sessions."""
+    sentence = _verdict(history, lang)
+    newest = history.newest
+    if newest is None:
+        return sentence
+    recent = text(
+        "history.newest_one" if newest.count == 1 else "history.newest_some",
+        lang,
+        session=entry_name(history.entries[newest.entry]),
+        count=newest.count,
+        change=newest.change.value,
+        low=newest.change.low,
+        high=newest.change.high,
+    )
+    return f"{sentence} {recent}"
+
+
+def _verdict(history: History, lang: str) -> str:
     first = history.first_regression
-    if first is not None:
+    count = history.compared
+    if first is not None and first.change is not None:
         sentence = text(
             "history.first",
             lang,
             session=entry_name(history.entries[first.entry]),
-            change=first.point.change.value,
-            low=first.point.change.low,
-            high=first.point.change.high,
-            confidence=first.point.confidence,
+            change=first.change.value,
+            low=first.change.low,
+            high=first.change.high,
         )
-        return _with_doubt(sentence, first, lang)
-    compared = sum(entry.problem is None and entry.summary is not None for entry in history.entries)
-    if compared < 2:
+        return f"{sentence} {_place(first, history, lang)}"
+    if count < 2:
         return text("history.too_few", lang)
-    return text("history.none", lang, count=compared)
+    if count < LEAST_SERIES:
+        return text("history.cannot_tell", lang, count=count, least=LEAST_SERIES, side=LEAST_SERIES // 2)
+    if history.drift is not None:
+        before, after = history.drift.before, history.drift.after
+        return text(
+            "history.drift", lang, count=count, before=before, after=after, change=after / before - 1, third=count // 3
+        )
+    if history.noticeable is not None:
+        return text("history.none", lang, count=count, noticeable=history.noticeable)
+    return text("history.none_slower", lang, count=count)
 
 
 def change_sentence(change: Change, history: History, lang: str) -> str:
@@ -59,16 +89,22 @@ def change_sentence(change: Change, history: History, lang: str) -> str:
         metric=text(f"history.metrics.{change.metric}", lang),
         before=change.before,
         after=change.after,
-        confidence=change.point.confidence,
     )
-    return _with_doubt(sentence, change, lang)
+    return f"{sentence} {_place(change, history, lang)}"
 
 
-def _with_doubt(sentence: str, change: Change, lang: str) -> str:
-    """The sentence, and that one session alone stands for a level, if so."""
-    if min(change.point.runs_before, change.point.runs_after) > 1:
-        return sentence
-    return sentence.rstrip(".") + ". " + text("history.one_run", lang)
+def _place(change: Change, history: History, lang: str) -> str:
+    """How sure the session is in which a change lies."""
+    if change.earliest == change.latest:
+        return text("history.place", lang, confidence=change.confidence)
+    return text(
+        "history.places",
+        lang,
+        confidence=change.confidence,
+        earliest=entry_name(history.entries[change.earliest]),
+        latest=entry_name(history.entries[change.latest]),
+        certain=CONFIDENCE,
+    )
 
 
 def entry_name(entry: HistoryEntry) -> str:
@@ -110,16 +146,39 @@ def _entry(entry: HistoryEntry, lang: str) -> dict[str, Any]:
 
 
 def _change(change: Change, history: History, lang: str) -> dict[str, Any]:
-    point = change.point
     return {
         "metric": change.metric,
         "session_index": change.entry,
+        "earliest_index": change.earliest,
+        "latest_index": change.latest,
         "is_regression": change.is_regression,
         "before_ms": change.before / PS_PER_MS,
         "after_ms": change.after / PS_PER_MS,
-        "change": {"value": point.change.value, "low": point.change.low, "high": point.change.high},
-        "confidence": point.confidence,
-        "sessions_before": point.runs_before,
-        "sessions_after": point.runs_after,
+        "change": None if change.change is None else _interval(change.change),
+        "confidence": change.confidence,
+        "sessions_before": change.sessions_before,
+        "sessions_after": change.sessions_after,
         "sentence": change_sentence(change, history, lang),
     }
+
+
+def _drift(drift: Drift | None) -> dict[str, Any] | None:
+    if drift is None:
+        return None
+    return {"before_ms": drift.before / PS_PER_MS, "after_ms": drift.after / PS_PER_MS}
+
+
+def _newest(newest: NewestSessions | None) -> dict[str, Any] | None:
+    if newest is None:
+        return None
+    return {
+        "session_index": newest.entry,
+        "sessions": newest.count,
+        "before_ms": newest.before / PS_PER_MS,
+        "after_ms": newest.after / PS_PER_MS,
+        "change": _interval(newest.change),
+    }
+
+
+def _interval(interval: Interval) -> dict[str, float]:
+    return {"value": interval.value, "low": interval.low, "high": interval.high}

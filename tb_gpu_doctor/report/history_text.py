@@ -28,8 +28,7 @@ def print_history(history: History, console: Console, lang: str = "en") -> None:
 
 
 def _lines(history: History, lang: str) -> Iterator[Text]:
-    regressed = history.first_regression is not None
-    yield Text(history_headline(history, lang), style="bold red" if regressed else "bold")
+    yield Text(history_headline(history, lang), style=_style(history))
     if history.changes:
         yield Text()
         yield Text(text("history.sections.changes", lang), style="bold underline")
@@ -49,7 +48,17 @@ def _lines(history: History, lang: str) -> Iterator[Text]:
         line.append("  ").append(_bar(entry, longest).ljust(_BAR), style="blue" if entry.problem is None else "dim")
         line.append("  " + entry_name(entry))
         line.append(_remark(entry, lang), style="dim")
+        if index in history.lone:
+            line.append("  " + text("history.lone", lang), style="dim")
         yield line
+
+
+def _style(history: History) -> str:
+    if history.first_regression is not None:
+        return "bold red"
+    newest, drift = history.newest, history.drift
+    slower = (newest is not None and newest.after > newest.before) or (drift is not None and drift.after > drift.before)
+    return "bold yellow" if slower else "bold"
 
 
 def _cells(entry: HistoryEntry, lang: str) -> tuple[str, str, str]:

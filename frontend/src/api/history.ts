@@ -24,7 +24,8 @@ export interface LevelChange {
   is_regression: boolean;
   before_ms: number;
   after_ms: number;
-  change: Interval;
+  /** Null where the level before is zero. */
+  change: Interval | null;
   confidence: number;
   sessions_before: number;
   sessions_after: number;
