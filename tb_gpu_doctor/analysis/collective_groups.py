@@ -109,7 +109,7 @@ def _together_in_stretches(own: Int64, other: Int64, near: Int64) -> BoolArray:
         if high - low < _IN_A_ROW:
             continue
         same = np.abs(own[low:high] - other[low + ahead : high + ahead]) <= near[low:high]
-        whole = np.lib.stride_tricks.sliding_window_view(same, _IN_A_ROW).all(axis=1)
+        whole: BoolArray = np.all(np.lib.stride_tricks.sliding_window_view(same, _IN_A_ROW), axis=1)
         for step in range(_IN_A_ROW):
             found[low + step : low + step + len(whole)] |= whole
     return found

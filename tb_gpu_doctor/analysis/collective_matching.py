@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tb_gpu_doctor.analysis.sequences import common_subsequence
-from tb_gpu_doctor.traces.columns import Int64
+from tb_gpu_doctor.traces.columns import PS_PER_US, Int64
 from tb_gpu_doctor.traces.grouping import distinct, group
 
 # How many collectives one recording may begin before another, what part of the names must fit, and how much
@@ -21,6 +21,10 @@ from tb_gpu_doctor.traces.grouping import distinct, group
 _MAX_SHIFT = 64
 _SAME_KEYS = 0.95
 _CLEARLY = 0.5
+# Ends of one collective lie this close together on two clocks that are aligned; and how many distances of the
+# clocks are tried.
+_SAME_END = 50 * PS_PER_US
+_TRIED = 33
 
 
 @dataclass(frozen=True)
@@ -137,8 +141,37 @@ def _shifts(events: Events, identity: Int64, trace_of: Int64) -> Int64 | None:
         _, mine, other = np.intersect1d(identity[rows], identity[lead], return_indices=True)
         if not len(mine):
             return None
-        shift[trace_of == trace] = np.int64(np.median(events.end[rows[mine]] - events.end[lead[other]]))
+        apart = events.end[rows[mine]] - events.end[lead[other]]
+        own = events.end[known[events.part[known] == events.part[rows[0]]]]
+        shift[trace_of == trace] = _best_shift(apart, own, events.end[lead])
     return shift
+
+
+def _best_shift(apart: Int64, own: Int64, other: Int64) -> np.int64:
+    """The distance of two clocks at which most collectives end together.
+
+    Behind one that was lost, sequences may be matched one off for a long way: then most distances are wrong.
+
+    Args:
+        apart: distances of the ends of what was matched, the right one among them.
+        own: all ends on one clock.
+        other: and on the other.
+    """
+    usual = np.int64(np.median(apart))
+    other = np.sort(other)
+    best, most = usual, _together(own - usual, other)
+    for shift in np.unique(np.quantile(apart, np.linspace(0, 1, _TRIED), method="nearest")):
+        if abs(shift - usual) > _SAME_END and (count := _together(own - shift, other)) > most:
+            best, most = shift, count
+    return best
+
+
+def _together(ends: Int64, others: Int64) -> int:
+    """How many ends have another one close by."""
+    right = np.clip(np.searchsorted(others, ends), 0, len(others) - 1)
+    left = np.maximum(right - 1, 0)
+    distance = np.minimum(np.abs(others[right] - ends), np.abs(others[left] - ends))
+    return int(np.count_nonzero(distance <= _SAME_END))
 
 
 def _align_by_time(events: Events, identity: Int64, rows: Int64, shift: Int64 | None) -> None:
