@@ -78,6 +78,13 @@ class HistoryView:
         return self._answers[lang]
 
 
+def without_profiles() -> HistoryView:
+    """The history of what holds telemetry only: it says so."""
+    from tb_gpu_doctor.comparison.history import build_history
+
+    return HistoryView(build_history([]))
+
+
 def compare_answer(before: RunSummary, after: RunSummary, batches: Batches, lang: str) -> bytes:
     """The answer of ``compare``; the last few are kept, since the tab asks again when it is shown."""
     return _compared(_Pair(before, after), batches.before, batches.after, lang)

@@ -20,7 +20,7 @@ from tb_gpu_doctor.plugin.arguments import (
     session_argument,
 )
 from tb_gpu_doctor.plugin.collecting import keep_collections_short
-from tb_gpu_doctor.plugin.history_view import MAX_SESSIONS, HistoryView, Summaries, compare_answer
+from tb_gpu_doctor.plugin.history_view import MAX_SESSIONS, HistoryView, Summaries, compare_answer, without_profiles
 from tb_gpu_doctor.plugin.history_view import build as build_history_view
 from tb_gpu_doctor.plugin.messages import HttpError, ProfileError
 from tb_gpu_doctor.plugin.responses import (
@@ -314,7 +314,10 @@ class Routes:
     def _history(self, request: Request) -> Response:
         run = name_argument(request, "run") if "run" in request.args else None
         snapshot = self._scanner.snapshot(wait_s=SCAN_WAIT_S)
-        found = [one for one in snapshot.sessions if not one.session.is_telemetry and run in (None, one.run)]
+        named = [one for one in snapshot.sessions if run in (None, one.run)]
+        found = [one for one in named if not one.session.is_telemetry]
+        if named and not found and snapshot.complete:
+            return json_answer(request, without_profiles().answer(language(request)))
         if not found:
             if not snapshot.complete:
                 raise _NotReady(Progress("queued"))

@@ -66,6 +66,8 @@ def _verdict(history: History, lang: str) -> str:
             high=first.change.high,
         )
         return f"{sentence} {_place(first, history, lang)}"
+    if not history.entries:
+        return text("history.no_profiles", lang)
     if count < 2:
         return text("history.too_few", lang)
     if count < LEAST_SERIES:

@@ -34,6 +34,8 @@ def _lines(history: History, lang: str) -> Iterator[Text]:
         yield Text(text("history.sections.changes", lang), style="bold underline")
         for change in history.changes:
             yield Text("- " + change_sentence(change, history, lang), style="red" if change.is_regression else "green")
+    if not history.entries:
+        return
     yield Text()
     yield Text(text("history.sections.sessions", lang), style="bold underline")
     marked = {change.entry for change in history.changes if change.metric == "step"}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tb_gpu_doctor.cli.main import main
 from tb_gpu_doctor.comparing import compare_paths, history_of_path
 from tb_gpu_doctor.comparison.history import HistoryEntry, build_history
 from tb_gpu_doctor.diagnosis.model import Phrase
@@ -82,6 +83,25 @@ def test_history_is_what_the_command_says_and_names_what_is_broken(site: Site) -
 def test_what_is_not_there_is_said(site: Site, route: str, status: int) -> None:
     site.scanner.snapshot(wait_s=5)
     assert site.get(route).status_code == status
+
+
+def test_telemetry_alone_has_an_empty_history_that_says_why(
+    demo_logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(demo_logs / "launch_bound" / "gpu_doctor", tmp_path / "watched" / "gpu_doctor")
+    shutil.copytree(demo_logs / "healthy" / "plugins", tmp_path / "profiled" / "plugins")
+    site = Site(tmp_path)
+    for lang, reason in (("en", "only telemetry"), ("es", "solo telemetría")):
+        found = answer(site, f"history?run=watched&lang={lang}")
+        assert found["sessions"] == [] and found["changes"] == [] and reason in str(found["headline"])
+    shutil.rmtree(tmp_path / "profiled")
+    alone = Site(tmp_path)
+    assert "only telemetry" in str(answer(alone, "history")["headline"])
+    assert alone.get("history?run=profiled").status_code == 404
+    # the command says the same
+    assert main(["history", str(tmp_path), "--lang", "en"]) == 0
+    said = capsys.readouterr().out
+    assert "only telemetry" in said and "Sessions" not in said
 
 
 def test_a_session_that_could_not_be_reached_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
