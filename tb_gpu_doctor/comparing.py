@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -70,10 +70,10 @@ def _apart(before: str, after: str) -> tuple[str, str]:
 def summary_of_path(
     path: str | os.PathLike[str],
     run: str | None = None,
-    session: str | None = None,
+    session: str | Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> RunSummary:
-    """The summary of a baseline file, or of the newest session below a path.
+    """The summary of a baseline file, or of a session below a path: the newest, or those named, read as one job.
 
     Raises:
         TraceError: it cannot be read.

@@ -85,6 +85,28 @@ def add_language(parser: argparse.ArgumentParser, lang: str) -> None:
     parser.add_argument("--lang", choices=languages(), help=text("cli.help.lang", lang))
 
 
+def add_session(parser: argparse.ArgumentParser, lang: str, words: str = "diagnose") -> None:
+    """``--run`` and ``--session``: which sessions are meant; ``words`` names the command whose help it is."""
+    parser.add_argument("--run", metavar="RUN", help=text(f"cli.{words}.run", lang))
+    parser.add_argument(
+        "--session",
+        action="append",
+        metavar=text("cli.metavars.session", lang),
+        help=text(f"cli.{words}.session", lang),
+    )
+
+
+def add_output(parser: argparse.ArgumentParser, lang: str, words: str, default: str | None = None) -> None:
+    """``-o``: the file to write."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar=text("cli.metavars.file", lang),
+        default=default,
+        help=text(f"cli.{words}.output", lang, **({} if default is None else {"path": default})),
+    )
+
+
 def add_cluster(parser: argparse.ArgumentParser, lang: str) -> None:
     """The option of the subcommands that read whole sessions: where to do so, see `working_place`."""
     parser.add_argument("--dask", metavar="tcp://HOST:PORT", help=text("cli.help.dask", lang))

@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 
-from tb_gpu_doctor.cli.arguments import Parser, add_cluster, add_language
+from tb_gpu_doctor.cli.arguments import Parser, add_cluster, add_language, add_output, add_session
 from tb_gpu_doctor.texts import text
 
 
@@ -17,13 +17,8 @@ def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
         "baseline", lang=lang, help=text("cli.baseline.short", lang), description=text("cli.baseline.description", lang)
     )
     parser.add_argument("path", metavar=text("cli.metavars.path", lang), help=text("cli.diagnose.path", lang))
-    parser.add_argument(
-        "-o", "--output", metavar=text("cli.metavars.file", lang), help=text("cli.baseline.output", lang)
-    )
-    parser.add_argument("--run", metavar="RUN", help=text("cli.diagnose.run", lang))
-    parser.add_argument(
-        "--session", metavar=text("cli.metavars.session", lang), help=text("cli.diagnose.session", lang)
-    )
+    add_output(parser, lang, "baseline")
+    add_session(parser, lang)
     add_cluster(parser, lang)
     add_language(parser, lang)
     parser.set_defaults(execute=execute)

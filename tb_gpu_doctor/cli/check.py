@@ -7,7 +7,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_cluster, add_language, positive
+from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_cluster, add_language, add_session, positive
 from tb_gpu_doctor.texts import text
 
 _FORMATS = ("text", "json", "junit", "github", "markdown")
@@ -25,10 +25,7 @@ def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
     parser.add_argument(
         "--write", action="append", default=[], metavar="FORMAT=FILE", help=text("cli.check.write", lang)
     )
-    parser.add_argument("--run", metavar="RUN", help=text("cli.diagnose.run", lang))
-    parser.add_argument(
-        "--session", metavar=text("cli.metavars.session", lang), help=text("cli.diagnose.session", lang)
-    )
+    add_session(parser, lang)
     parser.add_argument("--batch", type=positive, metavar="N", help=text("cli.check.batch", lang))
     parser.add_argument("--batch-baseline", type=positive, metavar="N", help=text("cli.check.batch_baseline", lang))
     add_cluster(parser, lang)

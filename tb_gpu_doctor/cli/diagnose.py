@@ -8,7 +8,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
-from tb_gpu_doctor.cli.arguments import Parser, add_cluster, add_language
+from tb_gpu_doctor.cli.arguments import Parser, add_cluster, add_language, add_session
 from tb_gpu_doctor.cli.progress import progress_bar
 from tb_gpu_doctor.cli.terminal import console
 from tb_gpu_doctor.texts import text
@@ -35,13 +35,7 @@ def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
     )
     parser.add_argument("path", metavar=text("cli.metavars.path", lang), help=text("cli.diagnose.path", lang))
     parser.add_argument("--json", action="store_true", help=text("cli.diagnose.json", lang))
-    parser.add_argument("--run", metavar="RUN", help=text("cli.diagnose.run", lang))
-    parser.add_argument(
-        "--session",
-        action="append",
-        metavar=text("cli.metavars.session", lang),
-        help=text("cli.diagnose.session", lang),
-    )
+    add_session(parser, lang)
     parser.add_argument("--no-color", action="store_true", help=text("cli.diagnose.no_color", lang))
     add_cluster(parser, lang)
     add_language(parser, lang)

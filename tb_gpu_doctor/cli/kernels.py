@@ -7,7 +7,7 @@ import dataclasses
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_cluster, add_language
+from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_cluster, add_language, add_session
 from tb_gpu_doctor.cli.progress import progress_bar
 from tb_gpu_doctor.texts import text
 
@@ -29,7 +29,6 @@ def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
         help=text("cli.kernels.short", lang),
         description=text("cli.kernels.description", lang),
     )
-    session = text("cli.metavars.session", lang)
     number = text("cli.metavars.number", lang)
     path = text("cli.metavars.path", lang)
     parser.add_argument("path", metavar=path, help=text("cli.diagnose.path", lang))
@@ -37,8 +36,7 @@ def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
     parser.add_argument("--json", action="store_true", help=text("cli.kernels.json", lang))
     parser.add_argument("--by", choices=("gpu", "kernel"), default="kernel", help=text("cli.kernels.by", lang))
     parser.add_argument("--top", metavar=number, help=text("cli.kernels.top", lang, count=_DEFAULT_TOP))
-    parser.add_argument("--run", metavar="RUN", help=text("cli.diagnose.run", lang))
-    parser.add_argument("--session", action="append", metavar=session, help=text("cli.diagnose.session", lang))
+    add_session(parser, lang)
     parser.add_argument("--batch-size", metavar=number, help=text("cli.kernels.batch_size", lang))
     parser.add_argument("--compare", metavar=path, help=text("cli.kernels.compare", lang))
     parser.add_argument("--compare-batch-size", metavar=number, help=text("cli.kernels.compare_batch_size", lang))

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_language
+from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_language, add_output, add_session
 from tb_gpu_doctor.cli.progress import progress_bar
 from tb_gpu_doctor.texts import text
 
@@ -24,20 +24,8 @@ def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
         "pack", lang=lang, help=text("cli.pack.short", lang), description=text("cli.pack.description", lang)
     )
     parser.add_argument("path", metavar=text("cli.metavars.path", lang), help=text("cli.diagnose.path", lang))
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar=text("cli.metavars.file", lang),
-        default=_DEFAULT,
-        help=text("cli.pack.output", lang, path=_DEFAULT),
-    )
-    parser.add_argument("--run", metavar="RUN", help=text("cli.pack.run", lang))
-    parser.add_argument(
-        "--session",
-        action="append",
-        metavar=text("cli.metavars.session", lang),
-        help=text("cli.pack.session", lang),
-    )
+    add_output(parser, lang, "pack", _DEFAULT)
+    add_session(parser, lang, "pack")
     parser.add_argument("--all", action="store_true", help=text("cli.pack.all", lang))
     parser.add_argument("--redact", action="store_true", help=text("cli.pack.redact", lang))
     parser.add_argument("--slim", action="store_true", help=text("cli.pack.slim", lang))

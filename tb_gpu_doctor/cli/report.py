@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_cluster, add_language
+from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_cluster, add_language, add_output, add_session
 from tb_gpu_doctor.cli.progress import progress_bar
 from tb_gpu_doctor.texts import text
 
@@ -20,20 +20,8 @@ def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
         "report", lang=lang, help=text("cli.report.short", lang), description=text("cli.report.description", lang)
     )
     parser.add_argument("path", metavar=text("cli.metavars.path", lang), help=text("cli.diagnose.path", lang))
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar=text("cli.metavars.file", lang),
-        default=_DEFAULT,
-        help=text("cli.report.output", lang, path=_DEFAULT),
-    )
-    parser.add_argument("--run", metavar="RUN", help=text("cli.diagnose.run", lang))
-    parser.add_argument(
-        "--session",
-        action="append",
-        metavar=text("cli.metavars.session", lang),
-        help=text("cli.diagnose.session", lang),
-    )
+    add_output(parser, lang, "report", _DEFAULT)
+    add_session(parser, lang)
     add_cluster(parser, lang)
     add_language(parser, lang)
     parser.set_defaults(execute=execute)

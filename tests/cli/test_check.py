@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tb_gpu_doctor.cli.main import main
+from tests.cli.profiles import training, write
 
 
 @pytest.fixture(autouse=True)
@@ -94,3 +96,28 @@ def test_a_baseline_that_cannot_be_written_leaves_nothing_behind(demo_logs: Path
     (tmp_path / "folder").mkdir()
     assert main(["baseline", str(demo_logs / "healthy"), "-o", "folder"]) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_several_sessions_are_checked_as_one_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in (1, 2):
+        folder = tmp_path / "logs" / "plugins" / "profile" / f"2026_01_01_00_00_0{number}"
+        folder.mkdir(parents=True)
+        write(training(number), folder / f"host{number}.xplane.pb")
+    names = ["--session", "2026_01_01_00_00_01", "--session", "2026_01_01_00_00_02"]
+    assert main(["baseline", "logs", *names, "-o", "b.json"]) == 0
+    baseline = json.loads(Path("b.json").read_text(encoding="utf-8"))
+    assert baseline["hosts"] == 2 and len(baseline["gpus"]) == 3
+    capsys.readouterr()
+    main(["check", "logs", *names, "--baseline", "b.json", "--format", "json"])
+    assert json.loads(capsys.readouterr().out)["comparison"]["after"]["gpus"] == 3
+
+
+def test_a_profile_that_can_be_read_in_part_only_does_not_pass(
+    demo_logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(demo_logs / "healthy", tmp_path / "logs")
+    (good,) = (tmp_path / "logs").rglob("*.xplane.pb")
+    (good.parent / "other.xplane.pb").write_bytes(good.read_bytes()[:1000])
+    assert main(["check", "logs", "--lang", "en", "--write", "junit=j.xml"]) == 2
+    assert "1 file of the profile could not be read" in capsys.readouterr().out
+    assert 'errors="1"' in Path("j.xml").read_text(encoding="utf-8")
