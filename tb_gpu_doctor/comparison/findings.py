@@ -15,6 +15,8 @@ TELEMETRY_KINDS = frozenset(
     ("thermal_throttle", "power_throttle", "memory_headroom", "memory_pressure", "low_utilization", "gpu_shared",
      "pcie_degraded")
 )  # fmt: skip
+# Their share is that of kernels in the window: it shrinks when the rest of the step grows, and nothing is better for it.
+_OF_KERNELS = frozenset(("low_occupancy", "underfilled_gpu", "tensor_cores_unused"))
 _RANK = {"info": 0, "warning": 1, "critical": 2}
 _ORDER: tuple[FindingChange, ...] = ("solved", "new", "worse", "better", "cannot_tell", "unchanged")
 
@@ -33,7 +35,7 @@ def compare_findings(
         scale_after: the same of the other one.
     """
     ours, theirs = _by_kind(before, scale_before), _by_kind(after, scale_after)
-    step = max((before.mean_ps or 0.0) * scale_before, (after.mean_ps or 0.0) * scale_after)
+    times = (before.mean_ps or 0.0) * scale_before, (after.mean_ps or 0.0) * scale_after
     found = []
     for kind in [*ours, *(kind for kind in theirs if kind not in ours)]:
         old, new = ours.get(kind), theirs.get(kind)
@@ -41,7 +43,7 @@ def compare_findings(
         found.append(
             FindingComparison(
                 kind=kind,
-                change=_change(old, new, is_shown, step),
+                change=_change(old, new, is_shown, times),
                 severity_before=old.severity if old else None,
                 severity_after=new.severity if new else None,
                 cost_before=old.saving_ps_per_step if old else None,
@@ -77,12 +79,17 @@ def _by_kind(summary: RunSummary, scale: float) -> dict[str, FindingSum]:
     return found
 
 
-def _change(old: FindingSum | None, new: FindingSum | None, is_shown: bool, step: float) -> FindingChange:
-    """``is_shown``: whether the run that lacks it could have shown it; ``step``: the longer one's time per unit."""
+def _change(
+    old: FindingSum | None, new: FindingSum | None, is_shown: bool, times: tuple[float, float]
+) -> FindingChange:
+    """``is_shown``: whether the run that lacks it could have shown it; ``times``: of both per unit, 0 without steps."""
+    step = max(times)
     if old is None or new is None:
         if not is_shown:
             return "cannot_tell"
         return "new" if old is None else "solved"
+    if old.kind in _OF_KERNELS and old.share is not None and new.share is not None and min(times) > 0:
+        return _moved(old.share * times[0], new.share * times[1], _BY_STEP * step)
     if old.severity != new.severity:
         return "worse" if _RANK.get(new.severity, 0) > _RANK.get(old.severity, 0) else "better"
     if old.saving_ps_per_step is not None and new.saving_ps_per_step is not None:

@@ -241,3 +241,15 @@ def test_what_forbids_a_verdict_is_said_first() -> None:
     stranger = compare(summary(noisy(100)), summary(noisy(80, seed=1), models=(None, None), kernels=strange))
     assert stranger.outcome == "not_comparable" and obstacles(stranger)[0] == "few_common"
     assert compare(summary(noisy(100)), summary(noisy(80, seed=1), kernels=strange)).outcome == "faster"
+
+
+def test_kernels_that_take_a_smaller_part_of_longer_steps_are_not_better() -> None:
+    # 30 % of 100 ms is 20 % of 150 ms, whatever severity that gives.
+    before = summary(noisy(100), findings=(FindingSum("low_occupancy", None, "warning", 0.3, None),))
+    after = summary(noisy(150, seed=1), findings=(FindingSum("low_occupancy", None, "info", 0.2, None),))
+    assert [entry.change for entry in compare(before, after).findings] == ["unchanged"]
+    more = summary(noisy(150, seed=1), findings=(FindingSum("low_occupancy", None, "warning", 0.3, None),))
+    assert [entry.change for entry in compare(before, more).findings] == ["worse"]
+    # Without steps there are shares only.
+    apart = [summary([], findings=(FindingSum("low_occupancy", None, "info", share, None),)) for share in (0.3, 0.2)]
+    assert [entry.change for entry in compare(*apart).findings] == ["better"]
