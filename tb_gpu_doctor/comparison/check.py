@@ -21,6 +21,7 @@ Status = Literal["pass", "regression", "cannot_tell"]
 EXIT_STATUS: dict[Status, int] = {"pass": 0, "regression": 1, "cannot_tell": 2}
 
 
+_NOT_WORSE = ("unchanged", "better")
 # Why a comparison may be inconclusive that still bounds the change.
 _UNSURE = ("compare.reasons.small", "compare.reasons.noise")
 
@@ -148,6 +149,8 @@ def _findings(run: RunSummary, limits: Limits, comparison: Comparison | None) ->
     old = None if comparison is None else comparison.before
     # What was a remark and is a fault now is new as well.
     known = {finding.kind for finding in old.findings if finding.severity in limits.new_findings} if old else set()
+    # ... unless it costs no more than then, as kernels do that are a larger part of steps that became shorter.
+    harmless = {entry.kind for entry in comparison.findings if entry.change in _NOT_WORSE} if comparison else set()
     for finding in run.findings:
         if finding.kind in limits.allowed:
             continue
@@ -155,7 +158,7 @@ def _findings(run: RunSummary, limits: Limits, comparison: Comparison | None) ->
         is_own = finding.part_of is None or finding.part_of in limits.allowed
         if (finding.severity in limits.severities and is_own) or finding.kind in limits.kinds:
             key = "check.finding"
-        elif old is not None and finding.kind not in known and finding.severity in limits.new_findings:
+        elif old is not None and finding.kind not in known | harmless and finding.severity in limits.new_findings:
             if not could_show(finding.kind, old, run):
                 failed += 1
                 name = Phrase(f"compare.kinds.{finding.kind}")

@@ -15,7 +15,7 @@ TELEMETRY_KINDS = frozenset(
     ("thermal_throttle", "power_throttle", "memory_headroom", "memory_pressure", "low_utilization", "gpu_shared",
      "pcie_degraded")
 )  # fmt: skip
-# Their share is that of kernels in the window: it shrinks when the rest of the step grows, and nothing is better for it.
+# Their share is that of kernels in the window: it shrinks when the rest of the step grows, and nothing is better.
 _OF_KERNELS = frozenset(("low_occupancy", "underfilled_gpu", "tensor_cores_unused"))
 _RANK = {"info": 0, "warning": 1, "critical": 2}
 _ORDER: tuple[FindingChange, ...] = ("solved", "new", "worse", "better", "cannot_tell", "unchanged")

@@ -217,3 +217,12 @@ def test_a_remark_that_became_a_fault_is_new() -> None:
                        for severity in ("info", "warning"))  # fmt: skip
     assert statuses(check(fault, Limits(), remarked))["findings.power_throttle"] == "regression"
     assert check(remarked, Limits(), fault).status == check(fault, Limits(), fault).status == "pass"
+
+
+def test_kernels_that_are_a_larger_part_of_shorter_steps_are_no_regression() -> None:
+    # the same 10 ms of every step: a tenth of 100 ms, a fifth of 50 ms
+    before = summary(noisy(100), findings=(FindingSum("low_occupancy", None, "info", 0.1, None),))
+    after = summary(noisy(50, seed=1), findings=(FindingSum("low_occupancy", None, "warning", 0.2, None),))
+    assert check(after, Limits(), before).status == "pass"
+    worse = summary(noisy(50, seed=1), findings=(FindingSum("low_occupancy", None, "warning", 0.5, None),))
+    assert statuses(check(worse, Limits(), before))["findings.low_occupancy"] == "regression"
