@@ -14,6 +14,7 @@ from typing import Literal
 
 import numpy as np
 
+from tb_gpu_doctor.analysis.clock_bounds import UNBOUNDED, ClockBounds
 from tb_gpu_doctor.analysis.collective_kinds import NEEDS_ALL
 from tb_gpu_doctor.analysis.collectives import Collectives
 from tb_gpu_doctor.analysis.results import Float64
@@ -21,9 +22,6 @@ from tb_gpu_doctor.traces.columns import PS_PER_US, Int32, Int64
 
 # Times of a GPU are converted to the host's clock by the profiler, with an error of a few microseconds.
 TOLERANCES = (0, 5 * PS_PER_US, 20 * PS_PER_US)
-_UNBOUNDED = np.int64(1) << 61
-# Of so many traces on bounds are only closed where they must be.
-MANY = 32
 _ROUNDS = 4
 # What part of the collectives may contradict the others, and be left out.
 _MAX_WRONG = 0.2
@@ -95,40 +93,39 @@ def find_clocks(collectives: Collectives | None, traces: int) -> Clocks:
     alone = np.arange(traces) == reference
     if not count.any():
         return Clocks(reference, nothing, nothing, nothing, alone, count, 0, "no_collectives" if traces > 1 else None)
-    if traces >= MANY:
-        quick = _without_closure(start, last, first_end, here, reference)
-        if quick is not None:
-            tolerance, offset, low, high = quick
-            return Clocks(reference, offset, low, high, np.ones(traces, np.bool_), count, tolerance, None)
-    tolerance, closed = _agreeing(start, first_end, here)
+    bounds = ClockBounds.of(start, first_end, here)
+    known = bounds.connected(reference)
+    estimate = _estimate(last, here, reference, known)
+    fitted = _fitted(bounds, estimate)
     drift = pivot = None
-    if closed is None:
+    if fitted is None:
         # Long recordings of clocks that do not run equally fast.
         slope, middle = _drifts(last, here, reference)
         straight = [_stretched(times, here, slope, middle) for times in (start, last, first_end)]
-        tolerance, closed = _agreeing(straight[0], straight[2], here)
-        if closed is not None:
-            (start, last, first_end), drift, pivot = straight, slope, middle
-    if closed is None:
+        bounds = ClockBounds.of(straight[0], straight[2], here)
+        estimate = _estimate(straight[1], here, reference, known)
+        fitted = _fitted(bounds, estimate)
+        if fitted is not None:
+            drift, pivot = slope, middle
+    if fitted is None:
         # A few collectives may have been matched wrongly: those that do not even overlap once aligned.
         linked = here[:, [reference]].T @ here > 0
         offset = _estimate(last, here, reference, linked[0])
-        latest = np.where(here, start + offset, -_UNBOUNDED).max(axis=1)
-        earliest = np.where(here, first_end + offset, _UNBOUNDED).min(axis=1)
+        latest = np.where(here, start + offset, -UNBOUNDED).max(axis=1)
+        earliest = np.where(here, first_end + offset, UNBOUNDED).min(axis=1)
         sound = latest <= earliest + TOLERANCES[-1]
         if np.count_nonzero(~sound) <= _MAX_WRONG * len(sound):
             start, last, first_end, here = start[sound], last[sound], first_end[sound], here[sound]
-            tolerance, closed = _agreeing(start, first_end, here)
-    if closed is None:
+            bounds = ClockBounds.of(start, first_end, here)
+            known = bounds.connected(reference)
+            fitted = _fitted(bounds, _estimate(last, here, reference, known))
+    if fitted is None:
         return Clocks(reference, nothing, nothing, nothing, alone, count, 0, "contradiction")
-    high, low = closed[:, reference], -closed[reference, :]
-    known = (high < _UNBOUNDED) & (low > -_UNBOUNDED)
-    known[reference] = True
-    estimate = _estimate(last, here, reference, known)
-    offset = _fitted(estimate, closed, known, reference)
+    tolerance, offset = fitted
+    low, high = _between(bounds, reference, tolerance)
     return Clocks(
         reference,
-        np.where(known, offset, 0),
+        np.where(known, offset - offset[reference], 0),
         np.where(known, low, 0),
         np.where(known, high, 0),
         known,
@@ -140,37 +137,29 @@ def find_clocks(collectives: Collectives | None, traces: int) -> Clocks:
     )
 
 
-def _without_closure(
-    start: Int64, last: Int64, first_end: Int64, here: np.ndarray, reference: int
-) -> tuple[int, Int64, Int64, Int64] | None:
-    """(tolerance, offset, low, high) where every trace meets the reference and the estimate needs no moving; else None.
+def _fitted(bounds: ClockBounds, estimate: Int64) -> tuple[int, Int64] | None:
+    """The smallest tolerance with which the bounds agree, and the estimate moved into them; None if they do with none.
 
-    The same as from the closed bounds, which take the cube of the traces: an estimate inside all bounds proves that
-    they agree, and the shortest ways to and from one trace are found without those between all others.
+    The middle between the largest offsets that obey the bounds and are nowhere above the estimate, and the smallest
+    ones that are nowhere below it (McShane 1934, Whitney 1934): no offsets that obey them lie nearer to it, but for a
+    shift of all. An estimate that obeys them stays.
     """
-    bounds = _bounds(start, first_end, here)
-    if (bounds[:, reference] >= _UNBOUNDED).any() or (bounds[reference] >= _UNBOUNDED).any():
-        return None
-    estimate = _estimate(last, here, reference, np.ones(len(bounds), np.bool_))
-    apart = estimate[:, None] - estimate[None, :]
     for tolerance in TOLERANCES:
-        wider = np.where(bounds < _UNBOUNDED, bounds + tolerance, bounds)
-        if (wider + wider.T < 0).any():
-            continue  # two that contradict each other
-        if estimate[reference] or (apart > wider).any():
-            return None
-        return tolerance, estimate, -_shortest(wider.T, reference), _shortest(wider, reference)
+        below = bounds.largest_below(estimate, tolerance)
+        above = None if below is None else bounds.reversed().largest_below(-estimate, tolerance)
+        if below is not None and above is not None:
+            return tolerance, below + (-above - below) // 2
     return None
 
 
-def _shortest(bounds: Int64, target: int) -> Int64:
-    """The tightest bound of each offset above that of one trace; there is no contradiction."""
-    best = bounds[:, target].copy()
-    while True:
-        better = np.minimum((bounds + best).min(axis=1), best)
-        if (better == best).all():
-            return best
-        best = better
+def _between(bounds: ClockBounds, reference: int, tolerance: int) -> tuple[Int64, Int64]:
+    """What each offset lies between if that of the reference is 0; there is no contradiction."""
+    top = np.full(bounds.traces, UNBOUNDED)
+    top[reference] = 0
+    high = bounds.largest_below(top, tolerance)
+    low = bounds.reversed().largest_below(top, tolerance)
+    assert high is not None and low is not None
+    return -low, high
 
 
 def _drifts(last: Int64, here: np.ndarray, reference: int) -> tuple[Float64, Int64]:
@@ -203,20 +192,10 @@ def _stretched(times: Int64, here: np.ndarray, slope: Float64, middle: Int64) ->
     return np.where(here, times + moved, times)
 
 
-def _agreeing(start: Int64, first_end: Int64, here: np.ndarray) -> tuple[int, Int64 | None]:
-    """The smallest tolerance with which the bounds agree, and the bounds; None if they do with none."""
-    bounds = _bounds(start, first_end, here)
-    for tolerance in TOLERANCES:
-        closed = _closure(np.where(bounds < _UNBOUNDED, bounds + tolerance, bounds))
-        if closed is not None:
-            return tolerance, closed
-    return 0, None
-
-
 def _per_trace(used: Collectives, traces: int) -> tuple[Int64, Int64, Int64, np.ndarray]:
     """Per collective and trace: last start, last end, first end over its GPUs; whether it took part."""
     shape = (len(used), traces)
-    low, high = -_UNBOUNDED, _UNBOUNDED
+    low, high = -UNBOUNDED, UNBOUNDED
     start, last, first = np.full(shape, low), np.full(shape, low), np.full(shape, high)
     here = np.zeros(shape, np.bool_)
     present = used.present
@@ -227,33 +206,6 @@ def _per_trace(used: Collectives, traces: int) -> tuple[Int64, Int64, Int64, np.
         last[there, trace] = np.maximum(last[there, trace], used.end[there, column])
         first[there, trace] = np.minimum(first[there, trace], used.end[there, column])
     return start, last, first, here
-
-
-def _bounds(start: Int64, first_end: Int64, here: np.ndarray) -> Int64:
-    """Entry (a, b): the most that offset a can exceed offset b; no end before the other's start."""
-    traces = start.shape[1]
-    bounds = np.full((traces, traces), _UNBOUNDED)
-    np.fill_diagonal(bounds, 0)
-    for a in range(traces):
-        rows = here[:, a]
-        if not rows.any():
-            continue
-        # end_b + offset_b >= start_a + offset_a
-        gap = np.where(here[rows], first_end[rows] - start[rows, a][:, None], _UNBOUNDED).min(axis=0)
-        gap[a] = 0
-        bounds[a] = np.minimum(bounds[a], gap)
-    return bounds
-
-
-def _closure(bounds: Int64) -> Int64 | None:
-    """The tightest bounds that follow from all together; None when they contradict each other."""
-    closed = bounds.copy()
-    for middle in range(len(closed)):
-        through = np.minimum(closed[:, [middle]] + closed[[middle], :], _UNBOUNDED)
-        through[closed[:, middle] >= _UNBOUNDED, :] = _UNBOUNDED
-        through[:, closed[middle, :] >= _UNBOUNDED] = _UNBOUNDED
-        np.minimum(closed, through, out=closed)
-    return None if (np.diagonal(closed) < 0).any() else closed
 
 
 def _estimate(last: Int64, here: np.ndarray, reference: int, known: np.ndarray) -> Int64:
@@ -290,17 +242,3 @@ def _median(values: Int64) -> int:
     ordered = np.sort(values)
     low, high = int(ordered[(len(ordered) - 1) // 2]), int(ordered[len(ordered) // 2])
     return low + (high - low) // 2
-
-
-def _fitted(estimate: Int64, closed: Int64, known: np.ndarray, reference: int) -> Int64:
-    """The estimates moved into the bounds, one trace after the other: in closed bounds that always succeeds."""
-    offset, placed = estimate.copy(), [reference]
-    offset[reference] = 0
-    for trace in np.flatnonzero(known).tolist():
-        if trace == reference:
-            continue
-        high = int(np.min(np.minimum(closed[trace, placed], _UNBOUNDED) + offset[placed]))
-        low = int(np.max(offset[placed] - np.minimum(closed[placed, trace], _UNBOUNDED)))
-        offset[trace] = min(max(int(offset[trace]), low), high)
-        placed.append(trace)
-    return offset
