@@ -132,7 +132,9 @@ class OddStore(AbstractFileSystem):
     listings: ClassVar[dict[str, list[Any]]] = {}
     contents: ClassVar[dict[str, bytes]] = {}
     sizes: ClassVar[dict[str, int | None]] = {}
+    times: ClassVar[dict[str, float]] = {}
     endless = False
+    read_wait_s = 0.0
     wait_s = 0.0
     error: BaseException | None = None
     listed: ClassVar[list[str]] = []
@@ -141,7 +143,8 @@ class OddStore(AbstractFileSystem):
     @classmethod
     def reset(cls) -> None:
         """Make it an empty store that answers at once."""
-        cls.listings, cls.contents, cls.sizes, cls.listed = {}, {}, {}, []
+        cls.listings, cls.contents, cls.sizes, cls.times, cls.listed = {}, {}, {}, {}, []
+        cls.read_wait_s = 0.0
         cls.endless, cls.wait_s, cls.error = False, 0.0, None
 
     def ls(self, path: str, detail: bool = True, **_options: Any) -> Any:
@@ -163,19 +166,19 @@ class OddStore(AbstractFileSystem):
         path = path.rstrip("/")
         if path in self.contents:
             size = self.sizes.get(path, len(self.contents[path]))
-            return {"name": path, "type": "file", "size": size, "mtime": 1.7e9}
+            return {"name": path, "type": "file", "size": size, "mtime": self.times.get(path, 1.7e9)}
         if self.endless or path in self.listings:
             return {"name": path, "type": "directory", "size": 0}
         raise FileNotFoundError(path)
 
     def _open(self, path: str, mode: str = "rb", **_options: Any) -> Any:
         assert mode == "rb", "the logdir was opened for writing"
-        return _OddFile(self.contents[path], self.sizes.get(path, len(self.contents[path])))
+        return _OddFile(self.contents[path], self.sizes.get(path, len(self.contents[path])), self.read_wait_s)
 
 
 class _OddFile:
-    def __init__(self, content: bytes, size: int) -> None:
-        self.content, self.size, self.at = content, size, 0
+    def __init__(self, content: bytes, size: int, wait_s: float = 0.0) -> None:
+        self.content, self.size, self.at, self.wait_s = content, size, 0, wait_s
 
     def __enter__(self) -> _OddFile:
         return self
@@ -184,6 +187,7 @@ class _OddFile:
         pass
 
     def read(self, count: int = -1) -> bytes:
+        time.sleep(self.wait_s)
         piece = self.content[self.at : self.at + count]
         self.at += len(piece)
         return piece

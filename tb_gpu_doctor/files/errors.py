@@ -42,6 +42,7 @@ _UNREACHABLE = (
     "novalidconnections",
     "eoferror",
     "clientconnector",
+    "clientpayload",
     "endpointconnection",
     "connectionclosed",
     "serverdisconnected",
@@ -102,6 +103,8 @@ def translated(error: BaseException, scheme: str, secrets: tuple[str, ...] = (),
     reason = scrubbed(str(telling) or ("timed out" if "timeout" in names else type(telling).__name__), secrets)
     if any(name in names for name in _NO_CREDENTIALS) or any(word in words for word in _NO_CREDENTIALS_WORDS):
         return RemoteError("remote_credentials", scheme=scheme, reason=reason)
+    if "libjvm" in words or "libhdfs" in words:
+        return RemoteError("remote_hdfs", reason=reason)
     # FTP has one number for what is not there and for what may not be read.
     if names.startswith("error_perm") and words.startswith("550") and not any(w in words for w in ("denied", "permi")):
         return FileNotFoundError(reason)

@@ -17,7 +17,7 @@ _WITHIN_OTHERS = frozenset(
 _LOCAL_SCHEMES = frozenset({"file", "local"})
 # container@account: the part before the @ names the place, and is no user.
 _PLACE_BEFORE_AT = frozenset({"abfs", "abfss", "az", "adl", "wasb", "wasbs"})
-_HAS_QUERY = frozenset({"http", "https", "webhdfs", "webhdfs+http", "webhdfs+https", "dav", "davs"})
+_HAS_QUERY = frozenset({"http", "https", "dav", "davs"})
 _SECRET = re.compile(
     r"(^|[?&;])[^=&;]*(sig|token|secret|passw|key|credential|x-amz-|x-goog-|delegation|auth)[^=&;]*=", re.IGNORECASE
 )

@@ -69,8 +69,15 @@ class _Patient:
 
 
 def _reader_of(backend: Any, inner: str, piece_bytes: int) -> Reader:
-    if type(backend).__name__ == "FTPFileSystem":
+    kind = type(backend).__name__
+    if kind == "FTPFileSystem":
         return _Ftp(backend, inner)
+    if kind == "HTTPFileSystem":
+        # In one piece: many web servers send no others, and say so only when asked for the second one.
+        stream = backend.open(inner, "rb", block_size=0)
+        answer: Any = getattr(stream, "r", None)
+        packed = "Content-Encoding" in getattr(answer, "headers", ())
+        return _Plain(stream, None if packed else getattr(answer, "content_length", None))
     file = _opened(backend, inner, piece_bytes)
     return _Sftp(backend, file) if hasattr(file, "readv") else _Plain(file)
 
@@ -84,14 +91,18 @@ def _opened(backend: Any, inner: str, piece_bytes: int) -> Any:
 
 
 class _Plain:
-    """A file of fsspec."""
+    """A file of fsspec, or an answer of a web server, which comes in pieces of its own."""
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: Any, size: int | None = None) -> None:
         self._file = file
-        self.size: int | None = getattr(file, "size", None)
+        self.size: int | None = getattr(file, "size", None) if size is None else size
 
     def read(self, most: int) -> bytes:
-        return bytes(self._file.read(most))
+        pieces, missing = [], most
+        while missing > 0 and (piece := self._file.read(missing)):
+            pieces.append(piece)
+            missing -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def close(self) -> None:
         # Some are context managers and nothing else.

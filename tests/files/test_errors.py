@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from ftplib import error_perm
 
 import pytest
 
@@ -26,6 +27,10 @@ class HttpError(Exception):
         super().__init__(message)
 
 
+class SSHException(Exception):
+    pass
+
+
 class FSTimeoutError(Exception):
     pass
 
@@ -42,6 +47,13 @@ class FSTimeoutError(Exception):
         (FSTimeoutError(), "remote_unreachable"),
         (ConnectionRefusedError("no"), "remote_unreachable"),
         (ValueError("odd"), "io_error"),
+        (OSError("Unable to load libjvm dlopen(...) failed"), "remote_hdfs"),
+        (OSError("Unable to load libhdfs dlopen(libhdfs.so) failed"), "remote_hdfs"),
+        (error_perm("530 Login incorrect."), "remote_denied"),
+        (error_perm("550 Permission denied."), "remote_denied"),
+        (SSHException("No authentication methods available"), "remote_credentials"),
+        (SSHException("Error reading SSH protocol banner"), "remote_unreachable"),
+        (EOFError(), "remote_unreachable"),
     ],
 )
 def test_what_it_means(error: Exception, code: str) -> None:
@@ -64,3 +76,15 @@ def test_missing_stays_missing_and_its_cause_counts() -> None:
 def test_it_travels_between_processes() -> None:
     error = pickle.loads(pickle.dumps(RemoteError("remote_denied", scheme="s3", reason="no")))
     assert (error.code, error.params, error.strerror) == ("remote_denied", {"scheme": "s3", "reason": "no"}, "no")
+
+
+def test_an_answer_that_does_not_come_says_how_long_it_was_waited_for() -> None:
+    for error in (TimeoutError(), TimeoutError("timed out"), FSTimeoutError()):
+        found = translated(error, "gs", seconds=10)
+        assert isinstance(found, RemoteError) and (found.code, found.params) == ("remote_timeout", {"seconds": 10})
+    found = translated(TimeoutError("[Errno 110] Connection timed out"), "gs", seconds=10)
+    assert isinstance(found, RemoteError) and found.code == "remote_unreachable"
+
+
+def test_ftp_says_missing_in_its_own_way() -> None:
+    assert isinstance(translated(error_perm("550 /a is not retrievable."), "ftp"), FileNotFoundError)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import collections
+import http.server
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tb_gpu_doctor.files import fetching
+from tb_gpu_doctor.files import fetching, patience
 from tb_gpu_doctor.files.errors import RemoteError
 from tb_gpu_doctor.files.fetching import local_copy, read_head
-from tests.remote_stores import OddStore, in_memory, odd_store
+from tests.remote_stores import OddStore, in_memory, odd_store, web_server
 
 
 @pytest.fixture
@@ -113,3 +116,63 @@ def test_the_head_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(b"0123456789")
     for path in (f"{root}/a.json", str(tmp_path / "a.json"), f"file://{tmp_path}/a.json"):
         assert read_head(path, 4) == b"0123" and read_head(path, 100) == b"0123456789"
+
+
+def test_a_web_server_that_sends_no_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Python's own: a file that is larger than a piece comes in one answer, asked for once."""
+    pytest.importorskip("aiohttp")
+    monkeypatch.setattr(fetching, "_PIECE_BYTES", 1 << 20)
+    content = os.urandom((3 << 20) + 5)
+    (tmp_path / "a.xplane.pb").write_bytes(content)
+    shares: list[float] = []
+    with web_server(tmp_path) as place, local_copy(f"http://{place}/a.xplane.pb", shares.append) as path:
+        assert Path(path).read_bytes() == content
+    assert len(shares) == 4 and shares[-1] == 1.0
+
+
+def test_a_web_server_that_stops_midway(tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp")
+
+    class Short(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(b"x" * 10)
+
+        def log_message(self, *_arguments: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Short)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with pytest.raises(RemoteError) as raised, local_copy(f"http://127.0.0.1:{server.server_port}/a.pb"):
+            pass
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert raised.value.code in ("remote_changed", "remote_unreachable")
+
+
+def test_a_file_replaced_between_two_pieces_is_no_mixture(odd: type[OddStore], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "_PIECE_BYTES", 10)
+    odd.contents = {"h/a.pb": bytes(95)}
+    changed: list[float] = []
+
+    def progress(share: float) -> None:
+        changed.append(share)
+        odd.times = {"h/a.pb": 1.8e9}
+
+    with pytest.raises(RemoteError) as raised, local_copy("oddstore://h/a.pb", progress):
+        pass
+    assert raised.value.code == "remote_changed" and len(changed) == 10
+
+
+def test_a_server_that_falls_silent_is_given_up(odd: type[OddStore], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "CALL_TIMEOUT_S", 0.3)
+    monkeypatch.setenv(patience.VARIABLE, "1")
+    odd.contents, odd.read_wait_s = {"h/a.pb": bytes(95)}, 30.0
+    began = time.monotonic()
+    with pytest.raises(RemoteError) as raised, local_copy("oddstore://h/a.pb"):
+        pass
+    assert raised.value.code == "remote_timeout" and time.monotonic() - began < 10

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tb_gpu_doctor.files.names import is_remote, local_path, scrubbed, shown, split_address
+from tb_gpu_doctor.files.names import is_chained, is_remote, local_path, scrubbed, shown, split_address
 
 SIGNED = "X-Amz-Signature=0123abcd&X-Amz-Credential=AKIA"
 
@@ -31,6 +31,8 @@ SIGNED = "X-Amz-Signature=0123abcd&X-Amz-Credential=AKIA"
         ("logs/gs://bucket", False),
         ("./s3://bucket", False),
         ("gs:/bucket", False),
+        ("simplecache::gs://bucket", True),
+        ("run::1/logs", False),
     ],
 )
 def test_what_is_remote(path: str, remote: bool) -> None:
@@ -50,6 +52,13 @@ def test_what_is_remote(path: str, remote: bool) -> None:
         ("gs://bucket/what?/logs", "gs://bucket/what?/logs"),
         ("abfs://container@account.dfs.core.windows.net/logs", "abfs://container@account.dfs.core.windows.net/logs"),
         ("/logs/me:pass@host?sig=1", "/logs/me:pass@host?sig=1"),
+        ("sftp://me:p%40ss@host:22/a b#1", "sftp://host:22/a b#1"),
+        ("zip://a::s3://me:pass@bucket/p.zip", "zip://a::s3://bucket/p.zip"),
+        ("filecache::s3://me:pass@bucket/x", "filecache::s3://bucket/x"),
+        ("http://[::1]:8080/logs?sig=1", "http://[::1]:8080/logs"),
+        ("gs://bucket/run::1/logs", "gs://bucket/run::1/logs"),
+        ("webhdfs://host:9870/a?b", "webhdfs://host:9870/a?b"),
+        ("webhdfs://host:9870/a?delegation=TOKEN", "webhdfs://host:9870/a"),
     ],
 )
 def test_what_is_shown(address: str, public: str) -> None:
@@ -88,3 +97,21 @@ def test_file_addresses_are_paths(tmp_path: Path) -> None:
     assert local_path(f"file://{tmp_path}/a%20b") == f"{tmp_path}/a b"
     assert local_path(f"file://localhost{tmp_path}/c%20d") == f"{tmp_path}/c%20d"
     assert local_path("/x/y") == "/x/y" and local_path("gs://b") == "gs://b"
+
+
+@pytest.mark.parametrize(
+    ("path", "chained"),
+    [
+        ("zip://a::s3://b", True),
+        ("simplecache::gs://b/x", True),
+        ("simplecache::zip://*::gs://b/x", True),
+        ("zip:///a.zip", True),
+        ("http://[::1]:80/logs", False),
+        ("gs://b/run::1", False),
+        ("https://h/x?u=a::s3://b", False),
+        ("run::1", False),
+        ("gs://b/logs", False),
+    ],
+)
+def test_chains(path: str, chained: bool) -> None:
+    assert is_chained(path) is chained

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 import time
 
-from tb_gpu_doctor.files.parallel_calls import in_parallel
+import pytest
+
+from tb_gpu_doctor.files.parallel_calls import in_parallel, within
 
 
 def test_results_and_exceptions_stand_in_order() -> None:
@@ -42,3 +44,15 @@ def test_no_more_than_so_many_at_a_time() -> None:
 
     in_parallel(call, range(30), workers=4)
     assert 2 <= most <= 4
+
+
+def test_a_wait_ends() -> None:
+    gate = threading.Event()
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        within(0.2, lambda: gate.wait(30))
+    assert time.monotonic() - began < 5
+    gate.set()
+    assert within(5, lambda: 3) == 3
+    with pytest.raises(ZeroDivisionError):
+        within(5, lambda: 1 // 0)
