@@ -39,6 +39,7 @@ _BOOT = (
 # Importing numpy from a cold network disk takes long; longer than this is no Python that works.
 START_TIMEOUT_S = 60.0
 _CLOSING_S = 2.0
+_PIPE_BYTES = 1 << 20
 # After so long without work a worker of a server ends; the next task starts another.
 IDLE_S = 60.0
 
@@ -262,6 +263,7 @@ class _Worker:
             raise WorkersCannotStart(str(error)) from None
         assert self._process.stdin is not None and self._process.stdout is not None
         self._input, self._output = self._process.stdin, self._process.stdout
+        _widen(self._output)
         self._scratch = scratch
         self._number = number
         self._background = background
@@ -329,6 +331,14 @@ class _Worker:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self._process.wait(_CLOSING_S)
         return None
+
+
+def _widen(pipe: Any) -> None:
+    """Let a pipe hold more, where the system can: at each refill the reader competes with all other threads."""
+    with contextlib.suppress(ImportError, AttributeError, OSError):
+        import fcntl
+
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
 def _scratch_file() -> Any:
