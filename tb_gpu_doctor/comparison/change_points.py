@@ -21,6 +21,7 @@ import numpy as np
 from tb_gpu_doctor.comparison.bootstrap import CONFIDENCE, Interval, t_quantile
 from tb_gpu_doctor.comparison.level_tests import (
     LEAST_RUNS,
+    TAIL,
     Fit,
     Float64,
     Shape,
@@ -108,7 +109,7 @@ def find_levels(
     floor: float = 0.0,
     strictness: float = 1.0,
     any_distribution: bool = False,
-    most: int = 5,
+    most: int = 10,
 ) -> Levels:
     """The changes of level of a series.
 
@@ -129,6 +130,8 @@ def find_levels(
     cuts, has_moved = _cuts(values, least, floor, tails, any_distribution)
     cuts = _settled(values, floor, cuts)[:most]
     changes = [_change(values, floor, cuts, index) for index in range(len(cuts))]
+    # only older runs are left aside when the newest are judged
+    judged = np.concatenate((values[:-TAIL], raw[-TAIL:]))
     drift = None
     if has_moved and not cuts:
         third = max(len(values) // 3, 1)
@@ -136,7 +139,7 @@ def find_levels(
     return Levels(
         tuple(changes),
         drift,
-        _newest(raw, cuts[-1] if cuts else 0, least, floor, TAIL_NEWEST / strictness),
+        _newest(judged, cuts[-1] if cuts else 0, least, floor, TAIL_NEWEST / strictness),
         _noticeable(values, least, floor, tails[0]) if not cuts and drift is None else None,
         tuple(np.flatnonzero(alone).tolist()),
     )

@@ -34,7 +34,8 @@ LEAST_RUNS = 3
 _PERMUTED = 10
 # The newest runs that may differ though they are no level yet: up to so many.
 TAIL = LEAST_RUNS - 1
-_MAX_BUMPS = 1_200
+# Of series longer than this, up and down again is looked for at each second place, or third, and so on.
+_FINE = 70
 # Drifts: straight, and settling within these parts of the series.
 _SETTLING = (1 / 8, 1 / 4, 1 / 2)
 _DRAWS, _DRAWS_FEW, _FEW = 4_000, 10_000, 12
@@ -107,7 +108,7 @@ def _without_level(series: Float64, phi: float) -> Float64:
     return np.asarray(series - np.multiply.outer(level, level @ series))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)  # up to a megabyte each
 def shapes(runs: int, phi: float, shape: Shape) -> Shapes:
     """The candidates of a kind."""
     at = np.arange(runs)
@@ -128,9 +129,10 @@ def _edges(runs: int, shape: Shape) -> NDArray[np.int64]:
     elif shape == "step":
         pairs = [(first, runs) for first in range(LEAST_RUNS, runs - LEAST_RUNS + 1)]
     else:
-        least = LEAST_RUNS
-        pairs = [(a, b) for a in range(least, runs - 2 * least + 1) for b in range(a + least, runs - least + 1)]
-        pairs = pairs[:: -(-len(pairs) // _MAX_BUMPS)] if pairs else pairs
+        # of long series not each place: a change that is found is moved to its likeliest place afterwards
+        stride = max(1, math.ceil(runs / _FINE))
+        firsts = range(LEAST_RUNS, runs - 2 * LEAST_RUNS + 1, stride)
+        pairs = [(a, b) for a in firsts for b in range(a + LEAST_RUNS, runs - LEAST_RUNS + 1, stride)]
     return np.array(pairs, np.int64).reshape(-1, 2)
 
 
@@ -234,7 +236,7 @@ def quantile(runs: int, phi: float, shape: Shape, tail: float) -> float:
     return float(np.quantile(_drawn(runs, phi, shape), 1 - tail))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _drawn(runs: int, phi: float, shape: Shape) -> Float64:
     """What the best candidate explains of normal scatter, sorted, shape (draws,)."""
     random = np.random.default_rng((_SEED, runs, round(phi * 10), len(shape)))
