@@ -60,6 +60,8 @@ def open_backend(address: str) -> Any:
     try:
         options = {**kind._get_kwargs_from_urls(address), **_credentials(scheme, address)}
         options |= _options(scheme, fsspec.config.conf)
+        if scheme in (*_SFTP, "ftp") and options.get("host", "").startswith("["):
+            options["host"] = options["host"].strip("[]")  # of an IPv6 address, which only stand in addresses
         return _settled(_made(kind, scheme, options, address), scheme)
     except ImportError as error:  # found only now that a part of it is missing
         raise _missing(scheme, error) from None

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from tb_gpu_doctor.files.backends import call, open_backend
 from tb_gpu_doctor.files.errors import RemoteError, translated
+from tb_gpu_doctor.files.lines import Lines, another_sftp
 from tb_gpu_doctor.files.names import scheme_of, split_address
 from tb_gpu_doctor.files.parallel_calls import waited_for, within
 from tb_gpu_doctor.files.patience import ask_timeout_s, call_timeout_s
@@ -23,10 +24,12 @@ _HOSTS = frozenset({"ftp", "sftp", "ssh", "smb", "hdfs", "arrow_hdfs", "webhdfs"
 _USER_IN_PATH = frozenset({"http", "https"})
 # One line to the server, which breaks when it is idle for long: it is opened anew, once.
 _LINES = frozenset({"ftp", "sftp", "ssh", "smb"})
-# What one line carries is one question at a time.
-_ONE_AT_A_TIME = frozenset({"ftp", "sftp", "ssh"})
+# How many lines that carry one question at a time; servers allow few.
+_MOST_LINES = {"ftp": 1, "sftp": 4, "ssh": 4}
 # There is nothing to be read without the name of a bucket or server.
 _NEED_A_PLACE = frozenset({"gs", "gcs", "s3", "s3a", "az", "abfs", "abfss", "http", "https", "webhdfs", "smb"}) | _LINES
+# Opening that takes this many times as long as is waited for it is begun anew.
+_STUCK_FACTOR = 6.0
 
 
 class Connection:
@@ -38,8 +41,8 @@ class Connection:
         self._user = ""
         self._queries: dict[str, str] = {}
         self._lock = threading.Lock()
-        self._line = threading.Lock()
-        self._opening: Future[Any] | None = None
+        self._opening: Future[Lines] | None = None
+        self._since = 0.0
 
     def learn(self, user: str, path: str, query: str) -> bool:
         """Take the credentials of an address; whether its user is another one than before."""
@@ -88,19 +91,12 @@ class Connection:
         """
         ends = time.monotonic() + timeout_s
 
-        def work(backend: Any) -> Any:
-            left = max(0.1, ends - time.monotonic())
-            inner = self._inner(backend, path)
-            if self.scheme not in _ONE_AT_A_TIME:
-                return call(backend, name, inner, timeout_s=left, **named)
-            if not self._line.acquire(timeout=left):
-                raise TimeoutError
-            try:
-                return call(backend, name, inner, timeout_s=left, **named)
-            finally:
-                self._line.release()
+        def work(lines: Lines) -> Any:
+            with lines.one(ends - time.monotonic()) as backend:
+                left = max(0.1, ends - time.monotonic())
+                return call(backend, name, self._inner(backend, path), timeout_s=left, **named)
 
-        return self._with_backend(work, timeout_s)
+        return self._with_lines(work, timeout_s)
 
     def opened(self, path: str, open_file: Callable[[Any, str], Result]) -> Result:
         """A reader of a file.
@@ -113,8 +109,10 @@ class Connection:
             OSError: as `errors.translated` has it.
         """
         self._check_place()
-        if self.scheme not in _ONE_AT_A_TIME:
-            return self._with_backend(lambda backend: open_file(backend, self._inner(backend, path)), call_timeout_s())
+        if self.scheme not in _MOST_LINES:
+            return self._with_lines(
+                lambda lines: open_file(lines.backend, self._inner(lines.backend, path)), call_timeout_s()
+            )
 
         def work() -> Result:
             backend = open_backend(self.address(self._place))  # a line of its own, closed with the file
@@ -134,52 +132,55 @@ class Connection:
         if self.scheme in _NEED_A_PLACE and not split_address(self._place)[2]:
             raise FileNotFoundError(self._place)
 
-    def _with_backend(self, work: Callable[[Any], Result], timeout_s: float) -> Result:
+    def _with_lines(self, work: Callable[[Lines], Result], timeout_s: float) -> Result:
         self._check_place()
         tries = 2 if self.scheme in _LINES else 1
         ends = time.monotonic() + timeout_s
         while True:
             tries -= 1
-            opening = self._opened_backend()
+            opening = self._opened_lines()
             try:
                 # Opening is a short question, whatever is asked then.
-                backend = waited_for(opening, min(ask_timeout_s(), ends - time.monotonic()))
+                lines = waited_for(opening, min(ask_timeout_s(), ends - time.monotonic()))
             except Exception as error:
                 raise self.translated(error, ask_timeout_s()) from None
             try:
-                return within(ends - time.monotonic(), lambda found=backend: work(found))  # type: ignore[misc]
+                return within(ends - time.monotonic(), lambda found=lines: work(found))  # type: ignore[misc]
             except Exception as error:
                 said = self.translated(error, timeout_s)
                 broken = isinstance(said, RemoteError) and said.code != "remote_denied" and self.scheme in _LINES
                 if broken:
-                    self._drop(opening, backend)
+                    self._drop(opening)
                 if not broken or not tries or time.monotonic() >= ends:
                     raise said from None
 
-    def _opened_backend(self) -> Future[Any]:
+    def _opened_lines(self) -> Future[Lines]:
         """The backend, now or later: many may wait for it, and it is opened once."""
         with self._lock:
             opening = self._opening
-            if opening is not None and not (opening.done() and opening.exception() is not None):
+            # One that failed is done with, and one that hangs for so long will not come any more.
+            is_stuck = time.monotonic() - self._since > _STUCK_FACTOR * ask_timeout_s()
+            if opening is not None and not (opening.exception() if opening.done() else is_stuck):
                 return opening
             opening = self._opening = Future()
+            self._since = time.monotonic()
         address = self.address(self._place)
 
         def work() -> None:
             try:
-                opening.set_result(open_backend(address))
+                opening.set_result(Lines(open_backend(address), _MOST_LINES.get(self.scheme), another_sftp))
             except BaseException as error:
                 opening.set_exception(error)
 
         threading.Thread(target=work, name="gpu-doctor-remote", daemon=True).start()
         return opening
 
-    def _drop(self, opening: Future[Any], backend: Any) -> None:
+    def _drop(self, opening: Future[Lines]) -> None:
         """Open another one the next time, and end what still waits for this one."""
         with self._lock:
             if self._opening is opening:
                 self._opening = None
-        hang_up(backend)
+        hang_up(opening.result().backend)
 
     def inner(self, path: str) -> str:
         """The path as the backend names it.
@@ -187,7 +188,7 @@ class Connection:
         Raises:
             OSError: the backend cannot be opened.
         """
-        return self._with_backend(lambda backend: self._inner(backend, path), ask_timeout_s())
+        return self._with_lines(lambda lines: self._inner(lines.backend, path), ask_timeout_s())
 
     def _inner(self, backend: Any, path: str) -> str:
         """The path as the backend names it."""
