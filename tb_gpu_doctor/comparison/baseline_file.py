@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tb_gpu_doctor.analysis.step_parts import PART_IDS
-from tb_gpu_doctor.comparison.summary import MAX_KERNELS, MAX_STEPS, FindingSum, KernelSum, RunSummary
+from tb_gpu_doctor.comparison.summary import MAX_KERNELS, MAX_STEPS, TELEMETRY, FindingSum, KernelSum, RunSummary
 from tb_gpu_doctor.diagnosis.model import SEVERITIES
 from tb_gpu_doctor.diagnosis.rules import KINDS
 from tb_gpu_doctor.files.errors import RemoteError
@@ -25,6 +25,8 @@ VERSION = 1
 # A baseline has a few hundred kilobytes at most; what is larger is something else.
 MAX_BYTES = 8 << 20
 _MAX_GPUS = 100_000
+# No time, size or count is larger; sums of such numbers stay numbers.
+_MOST = 1e15
 _DIGITS = 6  # of a millisecond: nanoseconds
 _T = TypeVar("_T")
 
@@ -194,7 +196,8 @@ def from_dict(data: Mapping[str, Any]) -> RunSummary:
         findings=tuple(finding for finding in findings if finding.kind in KINDS),
         doubts=tuple(str(kind) for kind in _bounded(data["doubts"], 100) if kind in KINDS),
         occupancy=None if data["occupancy"] is None else _number(data["occupancy"]),
-        telemetry={str(name): _number(value) for name, value in data["telemetry"].items()},
+        # A metric that another version knows is none that this one could show.
+        telemetry={name: _number(value) for name, value in data["telemetry"].items() if name in TELEMETRY},
         # not written by earlier versions
         unread=int(_number(data.get("unread_files", 0))),
         sm_count=_count(data.get("multiprocessors")),
@@ -247,7 +250,7 @@ def _bounded(values: list[_T], most: int) -> list[_T]:
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST:
         raise ValueError(f"not a number: {value!r}"[:80])
     return float(value)
 

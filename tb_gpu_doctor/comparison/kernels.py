@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from tb_gpu_doctor.comparison.results import KernelChange
 from tb_gpu_doctor.comparison.summary import KernelSum, RunSummary
 
 _Key = tuple[str, tuple[int, int, int] | None, tuple[int, int, int] | None]
+
+# The row of all that are too many to list.
+_REST: _Key = ("", None, None)
 
 
 def compare_kernels(
@@ -22,6 +28,7 @@ def compare_kernels(
     ours, theirs = _by_key(before), _by_key(after)
     if lacks_shapes(before) != lacks_shapes(after):
         ours, theirs = _by_name(before), _by_name(after)
+    ours, theirs = _without_hidden(ours, theirs), _without_hidden(theirs, ours)
     found = []
     for key in sorted(ours.keys() | theirs.keys(), key=str):
         old, new = ours.get(key), theirs.get(key)
@@ -38,6 +45,23 @@ def compare_kernels(
             )
         )
     return tuple(sorted(found, key=lambda change: (-abs(change.difference), change.name, str(change.grid))))
+
+
+def _without_hidden(rows: dict[_Key, KernelSum], other: dict[_Key, KernelSum]) -> dict[_Key, KernelSum]:
+    """The rows; those that the other run may hold among its many short ones, which it lists as one, join ours.
+
+    Neither gone nor new can be said of them.
+    """
+    if _REST not in other:
+        return rows
+    shortest = min((row.total_ps for key, row in other.items() if key != _REST), default=0.0)
+    hidden = [row for key, row in rows.items() if key not in other and row.total_ps <= shortest]
+    if not hidden:
+        return rows
+    left = {key: row for key, row in rows.items() if key in other or row.total_ps > shortest}
+    rest = [rows[_REST]] if _REST in rows else []
+    together = _added([*rest, *hidden])
+    return {**left, _REST: KernelSum(*_REST, together.calls, together.total_ps)}
 
 
 def lacks_shapes(run: RunSummary) -> bool:
@@ -95,22 +119,32 @@ def common_share(before: RunSummary, after: RunSummary) -> float | None:
 
 
 def _by_key(summary: RunSummary) -> dict[_Key, KernelSum]:
-    return {(row.name, row.grid, row.block): row for row in summary.kernels}
+    """Kernels by name and shape; rows of one key are added: a nameless kernel may stand beside that of all others."""
+    found: dict[_Key, KernelSum] = {}
+    for row in summary.kernels:
+        key = (row.name, row.grid, row.block)
+        found[key] = row if key not in found else _added([found[key], row])
+    return found
 
 
 def _by_name(summary: RunSummary) -> dict[_Key, KernelSum]:
     """Kernels without their shapes, as if all had been recorded so."""
     rows: dict[str, list[KernelSum]] = {}
     for row in summary.kernels:
-        rows.setdefault(row.name, []).append(row)
-    found: dict[_Key, KernelSum] = {}
-    for name, same in rows.items():
-        known = [(row.occupancy, row.total_ps) for row in same if row.occupancy is not None]
-        weight = sum(total for _, total in known)
-        occupancy = sum(value * total for value, total in known) / weight if weight > 0 else None
-        calls, total = sum(row.calls for row in same), sum(row.total_ps for row in same)
-        found[name, None, None] = KernelSum(name, None, None, calls, total, occupancy)
-    return found
+        rows.setdefault(row.name, []).append(replace(row, grid=None, block=None))
+    return {(name, None, None): _added(same) for name, same in rows.items()}
+
+
+def _added(rows: Sequence[KernelSum]) -> KernelSum:
+    """Several rows as one; occupancy is weighted by time."""
+    known = [(row.occupancy, row.total_ps) for row in rows if row.occupancy is not None]
+    weight = sum(total for _, total in known)
+    return replace(
+        rows[0],
+        calls=sum(row.calls for row in rows),
+        total_ps=sum(row.total_ps for row in rows),
+        occupancy=sum(value * total for value, total in known) / weight if weight > 0 else None,
+    )
 
 
 def _single_grids(summary: RunSummary) -> dict[tuple[str, object], KernelSum]:

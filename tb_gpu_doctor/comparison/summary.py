@@ -13,6 +13,10 @@ Float64 = NDArray[np.float64]
 # More steps than this are kept as means of neighbours; intervals of the mean do not mind.
 MAX_STEPS = 512
 MAX_KERNELS = 300
+# What telemetry tells of a run, by name.
+TELEMETRY = (
+    "utilization", "clock_mhz", "power_watts", "temperature_celsius", "memory_peak_bytes", "throttled",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

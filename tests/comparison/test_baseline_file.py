@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,20 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from tb_gpu_doctor.comparing import summary_of_path
 from tb_gpu_doctor.comparison import baseline_file
+from tb_gpu_doctor.comparison.check import check
 from tb_gpu_doctor.comparison.compare import compare
+from tb_gpu_doctor.comparison.limits import Limits
+from tb_gpu_doctor.comparison.summary import TELEMETRY, KernelSum
+from tb_gpu_doctor.report.check import FORMATS
+from tb_gpu_doctor.report.comparison_json import comparison_dict
+from tb_gpu_doctor.report.comparison_text import print_comparison
+from tb_gpu_doctor.texts import has_text
 from tb_gpu_doctor.traces.errors import TraceError
-from tests.comparison.summaries import summary
+from tests.comparison.summaries import MS, summary
 
 
 def test_a_demo_survives_the_file(demo_logs: Path, tmp_path: Path) -> None:
@@ -94,9 +103,32 @@ def test_no_wrong_value_gets_through_as_a_crash(tmp_path: Path, data: st.DataObj
     path = tmp_path / "b.json"
     path.write_text(json.dumps(content), encoding="utf-8")
     try:
-        baseline_file.read(str(path))
+        run = baseline_file.read(str(path))
     except TraceError as error:
         assert error.code in ("bad_baseline", "newer_baseline")
+        return
+    # What is read can be compared, judged and written, whatever it says.
+    for before, after in ((run, summary()), (summary(), run), (run, run)):
+        comparison = compare(before, after)
+        json.dumps(comparison_dict(comparison, "es"), allow_nan=False)
+        print_comparison(comparison, Console(file=StringIO(), width=80), "en")
+        result = check(after, Limits(idle_share=0.2, occupancy=0.1), before)
+        for write in FORMATS.values():
+            write(result, "en")
+
+
+def test_what_another_version_says_of_telemetry_is_left_out() -> None:
+    data = {**baseline_file.to_dict(summary()), "telemetry": {"utilization": 0.5, "sparkle": 3}}
+    assert baseline_file.from_dict(data).telemetry == {"utilization": 0.5}
+    assert all(has_text(f"compare.telemetry.{name}") for name in TELEMETRY)
+
+
+def test_rows_of_one_kernel_are_added() -> None:
+    nameless = KernelSum("", None, None, 1, 5.0 * MS, 0.5), KernelSum("", None, None, 2, 7.0 * MS)
+    before, after = summary(kernels=nameless), summary(kernels=(KernelSum("gemm", None, None, 1, 3.0 * MS),))
+    comparison = compare(before, after)
+    total = comparison.kernel_time_after - comparison.kernel_time_before
+    assert sum(kernel.difference for kernel in comparison.kernels) == pytest.approx(total) == -9 * MS
 
 
 def test_no_host_and_no_path_is_in_a_baseline(demo_logs: Path) -> None:

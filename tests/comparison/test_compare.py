@@ -253,3 +253,26 @@ def test_kernels_that_take_a_smaller_part_of_longer_steps_are_not_better() -> No
     # Without steps there are shares only.
     apart = [summary([], findings=(FindingSum("low_occupancy", None, "info", share, None),)) for share in (0.3, 0.2)]
     assert [entry.change for entry in compare(*apart).findings] == ["better"]
+
+
+def test_kernels_among_the_many_short_ones_are_neither_gone_nor_new() -> None:
+    random = np.random.default_rng(3)
+    names = [f"k{index}" for index in range(500)]
+    old, new = (
+        fold_kernels(
+            [KernelSum(name, None, None, 1, float(time) * MS) for name, time in zip(names, times, strict=True)]
+        )
+        for times in (random.uniform(1, 2, 500), random.uniform(1, 2, 500))
+    )
+    before, after = summary(kernels=old), summary(kernels=(*new, KernelSum("fresh", None, None, 1, 90.0 * MS)))
+    comparison = compare(before, after)
+    (rest,) = (kernel for kernel in comparison.kernels if not kernel.name)
+    assert rest.kind == "changed" and next(k.name for k in comparison.kernels if k.kind == "added") == "fresh"
+    assert sum(kernel.difference for kernel in comparison.kernels) == pytest.approx(
+        comparison.kernel_time_after - comparison.kernel_time_before
+    )
+    short = {row.name: row.total_ps for row in old}
+    least_new = min(row.total_ps for row in new if row.name)
+    for kernel in comparison.kernels:
+        if kernel.kind == "gone":
+            assert short[kernel.name] > least_new, "it was longer than what the other run lists"
