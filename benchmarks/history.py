@@ -118,12 +118,13 @@ def loose_idle(random: np.random.Generator, count: int, scatter: float) -> Past:
 
 
 _TAILED = "heavy tails (Student's t, 3)"
+_ALIKE = "alike neighbours (0.5)"
 NOISES: dict[str, Noise] = {
     "normal": normal,
     _TAILED: heavy,
     "skewed (exponential)": skewed,
     "alike neighbours (0.3)": partial(alike, 0.3),
-    "alike neighbours (0.5)": partial(alike, 0.5),
+    _ALIKE: partial(alike, 0.5),
     "one session 30 % slower": outlier,
     "drift to +5 %": partial(drifting, 0.05, False),
     "drift to +10 %": partial(drifting, 0.10, False),
@@ -279,8 +280,8 @@ def report(seeds: Sequence[int], pool: PoolOfProcesses) -> Iterator[str]:
     said = pool.starmap(partial(_alarms_of, seeds), false, chunksize=4)
     real = [(change, scatter, *sides) for change in CHANGES for scatter in REAL_SCATTERS for sides in SIDES]
     found = pool.starmap(partial(_power_of, seeds, "normal"), real, chunksize=4)
-    tailed = [(change, 0.02, *sides) for change in CHANGES for sides in SIDES]
-    found_tailed = pool.starmap(partial(_power_of, seeds, _TAILED), tailed, chunksize=4)
+    odd = [(change, 0.02, *sides) for change in CHANGES for sides in SIDES]
+    found_odd = {noise: pool.starmap(partial(_power_of, seeds, noise), odd, chunksize=4) for noise in (_TAILED, _ALIKE)}
     yield from _head(seeds)
     yield from _alarm_table(dict(zip(false, said, strict=True)))
     yield "## Real changes of the step time"
@@ -288,10 +289,16 @@ def report(seeds: Sequence[int], pool: PoolOfProcesses) -> Iterator[str]:
     yield "Found / with the right first session / said to have moved at all, though perhaps without a session."
     yield ""
     yield from _power_rows(dict(zip(real, found, strict=True)))
-    yield f"The same with {_TAILED}:"
+    for noise, results in found_odd.items():
+        yield f"The same with {noise}:"
+        yield ""
+        yield from _power_rows(dict(zip(odd, results, strict=True)))
+    yield "## Is the stated confidence right"
     yield ""
-    yield from _power_rows(dict(zip(tailed, found_tailed, strict=True)))
-    yield from _places([place for one in found for place in one.places])
+    yield "Of the changes found: how often the stated session was the first one of the new level."
+    yield ""
+    for noise, results in {"normal": found, **found_odd}.items():
+        yield from _places(noise, [place for one in results for place in one.places])
 
 
 def _alarms_of(seeds: Sequence[int], noise: str, scatter: float, count: int) -> Alarms:
@@ -347,12 +354,8 @@ def _power_rows(found: dict[tuple[float, float, int, int], Found]) -> Iterator[s
     yield ""
 
 
-def _places(places: Sequence[tuple[float, bool, bool, bool]]) -> Iterator[str]:
-    yield "## Is the stated confidence right"
-    yield ""
-    yield "Of the changes found (normal scatter): how often the stated session was the first one of the new level."
-    yield ""
-    yield "| stated confidence | changes | stated, mean | right |"
+def _places(noise: str, places: Sequence[tuple[float, bool, bool, bool]]) -> Iterator[str]:
+    yield f"| {noise}: stated confidence | changes | stated, mean | right |"
     yield "|---|---|---|---|"
     stated = np.array([place[0] for place in places])
     held = np.array([place[1:] for place in places], np.bool_)
@@ -364,6 +367,7 @@ def _places(places: Sequence[tuple[float, bool, bool, bool]]) -> Iterator[str]:
     yield ""
     yield f"The stated range of sessions held the first one in {held[:, 1].mean():.1%} of the cases (stated: 95 %),"
     yield f"the stated interval the size of the change in {held[:, 2].mean():.1%} (stated: 95 %)."
+    yield ""
 
 
 if __name__ == "__main__":

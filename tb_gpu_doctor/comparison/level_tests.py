@@ -108,7 +108,7 @@ def _without_level(series: Float64, phi: float) -> Float64:
     return np.asarray(series - np.multiply.outer(level, level @ series))
 
 
-@lru_cache(maxsize=32)  # up to a megabyte each
+@lru_cache(maxsize=128)  # up to a megabyte each, of one kind in four
 def shapes(runs: int, phi: float, shape: Shape) -> Shapes:
     """The candidates of a kind."""
     at = np.arange(runs)
@@ -236,7 +236,7 @@ def quantile(runs: int, phi: float, shape: Shape, tail: float) -> float:
     return float(np.quantile(_drawn(runs, phi, shape), 1 - tail))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _drawn(runs: int, phi: float, shape: Shape) -> Float64:
     """What the best candidate explains of normal scatter, sorted, shape (draws,)."""
     random = np.random.default_rng((_SEED, runs, round(phi * 10), len(shape)))
