@@ -89,7 +89,7 @@ def unpack_archive(path: str, folder: str, max_bytes: int = MAX_BYTES, shown: st
     name = shown if shown is not None else path
     try:
         with zipfile.ZipFile(path) as archive:
-            return _unpack(archive, name, folder, max_bytes)
+            return _unpack(archive, name, folder, max_bytes, os.path.getsize(path))
     except FileNotFoundError:
         raise PackError("missing", name) from None
     except (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, EOFError) as error:
@@ -110,13 +110,17 @@ def _begins_as_zip(path: str) -> bool:
         return False
 
 
-def _unpack(archive: zipfile.ZipFile, path: str, folder: str, max_bytes: int) -> list[str]:
+def _unpack(archive: zipfile.ZipFile, path: str, folder: str, max_bytes: int, size: int) -> list[str]:
+    """``size`` is that of the pack itself: entries may claim bytes that others claim as well."""
     entries = archive.infolist()
     if len(entries) > MAX_FILES:
         raise PackError("too_many_files", path, count=len(entries), most=MAX_FILES)
     claimed = sum(entry.file_size for entry in entries)
     if claimed > max_bytes:
         raise PackError("too_large", path, size=claimed, most=max_bytes)
+    if claimed > FREE_BYTES and claimed > MAX_RATIO * size:
+        # Many files that are small enough each, or that share their bytes.
+        raise PackError("bomb", path, name=max(entries, key=lambda entry: entry.file_size).filename)
     wanted: dict[str, zipfile.ZipInfo] = {}
     for entry in entries:
         name = safe_path(entry.filename, path)
@@ -135,15 +139,15 @@ def _unpack(archive: zipfile.ZipFile, path: str, folder: str, max_bytes: int) ->
     written = 0
     for name, entry in wanted.items():
         target = os.path.join(folder, *name.split("/"))
-        size = 0
+        here = 0
         try:
             os.makedirs(os.path.dirname(target), exist_ok=True)
             with archive.open(entry) as source, open(target, "xb") as file:
                 while piece := source.read(_PIECE):
-                    size += len(piece)
+                    here += len(piece)
                     written += len(piece)
                     # What a file's head claims is not what it holds.
-                    if size > entry.file_size or written > max_bytes:
+                    if here > entry.file_size or written > max_bytes:
                         raise PackError("bomb", path, name=entry.filename)
                     file.write(piece)
         except FileExistsError:

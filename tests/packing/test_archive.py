@@ -113,6 +113,32 @@ def test_bombs_are_refused_by_what_they_claim_and_by_what_they_hold(
     assert sum(file.stat().st_size for file in target.iterdir()) <= 10
 
 
+def test_many_small_bombs_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "FREE_BYTES", 1 << 20)
+    path = tmp_path / "bombs.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as pack:
+        for number in range(40):
+            pack.writestr(f"zeros{number}", b"\0" * (1 << 19))
+    refused(path, "bomb")
+    assert not list((tmp_path / "unpacked").iterdir())
+
+
+def test_entries_that_share_their_bytes_are_a_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "FREE_BYTES", 1 << 20)
+    path = tmp_path / "shared.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as pack:
+        pack.writestr("a" * 6, os.urandom(2000) * 500)
+        (one,) = pack.infolist()
+        for number in range(400):  # each entry of the directory leads to the same bytes
+            other = zipfile.ZipInfo(f"{number:06}", one.date_time)
+            for field in ("compress_type", "CRC", "compress_size", "file_size", "header_offset", "external_attr"):
+                setattr(other, field, getattr(one, field))
+            pack.filelist.append(other)
+            pack.NameToInfo[other.filename] = other
+    assert path.stat().st_size < 100_000
+    refused(path, "bomb")
+
+
 def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "MAX_FILES", 3)
     path = tmp_path / "many.zip"
