@@ -184,6 +184,8 @@ def _findings(run: RunSummary, limits: Limits, comparison: Comparison | None) ->
         elif kind not in PROFILE_KINDS and (kind in TELEMETRY_KINDS or run.gpu_count) and not could_show(kind, run):
             failed += 1
             key = "check.no_telemetry" if kind in TELEMETRY_KINDS else "check.not_shown"
+            if kind == "low_utilization" and run.format != "telemetry":
+                key = "check.profile_knows_better"
             yield CheckItem(f"findings.{kind}", "cannot_tell", Phrase(key, {"name": name}))
     if failed:
         return

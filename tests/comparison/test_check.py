@@ -226,3 +226,8 @@ def test_kernels_that_are_a_larger_part_of_shorter_steps_are_no_regression() -> 
     assert check(after, Limits(), before).status == "pass"
     worse = summary(noisy(50, seed=1), findings=(FindingSum("low_occupancy", None, "warning", 0.5, None),))
     assert statuses(check(worse, Limits(), before))["findings.low_occupancy"] == "regression"
+
+
+def test_low_utilization_is_nothing_that_a_profile_tells() -> None:
+    (item,) = (i for i in check(summary(telemetry={"utilization": 0.2}), Limits(kinds=("low_utilization",))).items)
+    assert (item.status, item.message.key) == ("cannot_tell", "check.profile_knows_better")
