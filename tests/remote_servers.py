@@ -102,13 +102,14 @@ class Sftp:
 
     Attributes:
         place: ``host:port``.
+        key: its own.
     """
 
     def __init__(self, folder: Path) -> None:
         import paramiko
 
         self._folder = folder
-        self._key = paramiko.RSAKey.generate(2048)
+        self.key = paramiko.RSAKey.generate(2048)
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._lines: list[Any] = []
         self.place = f"127.0.0.1:{self._socket.getsockname()[1]}"
@@ -138,7 +139,7 @@ class Sftp:
         with contextlib.suppress(OSError):
             while True:
                 line = paramiko.Transport(self._socket.accept()[0])
-                line.add_server_key(self._key)
+                line.add_server_key(self.key)
                 line.set_subsystem_handler("sftp", paramiko.SFTPServer, folder, self._folder)
                 self._lines.append(line)
                 with contextlib.suppress(Exception):

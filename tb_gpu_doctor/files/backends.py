@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from tb_gpu_doctor.files.errors import RemoteError, translated
 from tb_gpu_doctor.files.names import is_chained, scheme_of, scrubbed, split_address
 from tb_gpu_doctor.files.patience import ask_timeout_s, call_timeout_s
+from tb_gpu_doctor.files.ssh import with_known_hosts
 
 # The extra of this package that brings what a scheme needs.
 _EXTRAS = {
@@ -76,6 +77,8 @@ def _missing(scheme: str, error: ImportError) -> RemoteError:
 
 
 def _made(kind: Any, scheme: str, options: dict[str, Any], address: str) -> Any:
+    if scheme in _SFTP:
+        return with_known_hosts(kind)(skip_instance_cache=True, **options)
     backend = kind(skip_instance_cache=True, **options)
     if scheme not in _GCS or not hasattr(backend, "_lookup_bucket_type"):
         return backend

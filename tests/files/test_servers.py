@@ -236,3 +236,39 @@ def test_ten_thousand_objects_are_listed_once(s3: S3, monkeypatch: pytest.Monkey
     assert len(files.listdir(f"{address}/run/checkpoints")) == 10_000
     files.refresh(address, 30)
     assert asked == []
+
+
+def test_keys_in_an_address_of_s3(s3: S3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    address = s3.put({"plugins/profile/s/h.xplane.pb": b"1"}, "keys")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    files = RemoteFiles(f"s3://{s3.bucket}")
+    with pytest.raises(RemoteError) as raised:
+        files.ask(address)
+    assert raised.value.code == "remote_credentials"
+    for keys in ("AKIA:se/cr+et=", "AKIA:se%2Fcr%2Bet%3D"):
+        files.learn(f"{keys}@", address, "")
+        assert files.listdir(address) == ["plugins"]
+        assert files.ask(f"{address}/plugins/profile/s/h.xplane.pb").st_size == 1
+
+
+def test_a_server_with_another_key_than_known_gets_no_password(
+    sftp: Sftp, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import paramiko
+
+    host, port = sftp.place.split(":")
+    known = tmp_path / ".ssh" / "known_hosts"
+    known.parent.mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    place = f"sftp://{sftp.place}"
+    for key, accepted in ((sftp.key, True), (paramiko.RSAKey.generate(2048), False)):
+        known.write_text(f"[{host}]:{port} {key.get_name()} {key.get_base64()}\n")
+        files = RemoteFiles(place)
+        files.learn(f"{USER}:{ENCODED}@", place, "")
+        if accepted:
+            files.listdir(place)
+        else:
+            with pytest.raises(RemoteError, match="does not match"):
+                files.listdir(place)
