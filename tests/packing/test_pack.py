@@ -232,3 +232,27 @@ def test_a_pack_behind_an_address_opens(tmp_path: Path) -> None:
     with pytest.raises(PackError) as caught, opened(f"{address}/q.zip"):
         pass
     assert caught.value.code == "missing"
+
+
+def test_a_name_is_replaced_by_the_same_one_in_every_file(tmp_path: Path) -> None:
+    root = DEMO_LOGS / "pytorch_ddp"
+    before = session_of(root)
+    pack_sessions([before], str(tmp_path / "p.zip"), redact=True)
+    (tmp_path / "open").mkdir()
+    unpack_archive(str(tmp_path / "p.zip"), str(tmp_path / "open"))
+    (after,) = (s for s in find_sessions(str(tmp_path / "open")).sessions if not s.is_telemetry)
+    known: dict[str, str] = {}
+    back: dict[str, str] = {}
+    ranks = {trace.rank: trace for trace in map(read_trace, after.files)}
+    for trace in map(read_trace, before.files):
+        other = ranks[trace.rank]
+        for one, two in ((trace.device_events, other.device_events), (trace.host_events, other.host_events)):
+            for old, new in set(zip(one.name.tolist(), two.name.tolist(), strict=True)):
+                a, b = trace.strings[old], other.strings[new]
+                assert known.setdefault(a, b) == b and back.setdefault(b, a) == a
+    assert len(ranks) == 4 and any(a != b for a, b in known.items())
+    # The diagnosis in the pack speaks the same language.
+    told = "".join(data.decode() for name, data in contents(tmp_path / "p.zip") if name.startswith(DIAGNOSES))
+    diagnosis = diagnose_session(before).diagnosis
+    for kernel in diagnosis.kernels[:10]:
+        assert json.dumps(known[kernel.name], ensure_ascii=False)[1:-1] in told
