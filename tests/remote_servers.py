@@ -76,8 +76,8 @@ def gcs_server() -> Iterator[Gcs]:
 
 
 @contextmanager
-def ftp_server(folder: Path) -> Iterator[str]:
-    """``host:port`` of an FTP server for `USER` and for nobody in particular."""
+def ftp_server(folder: Path, lacks: tuple[str, ...] = ()) -> Iterator[str]:
+    """``host:port`` of an FTP server for `USER` and for nobody in particular, which may lack commands."""
     authorizers = pytest.importorskip("pyftpdlib.authorizers", reason=f"pyftpdlib {_INSTALL}")
     from pyftpdlib.handlers import FTPHandler
     from pyftpdlib.servers import ThreadedFTPServer
@@ -86,7 +86,9 @@ def ftp_server(folder: Path) -> Iterator[str]:
     users = authorizers.DummyAuthorizer()
     users.add_user(USER, PASSWORD, str(folder), perm="elr")
     users.add_anonymous(str(folder))
-    handler = type("Handler", (FTPHandler,), {"authorizer": users, "auth_failed_timeout": 0.1})
+    commands = {name: command for name, command in FTPHandler.proto_cmds.items() if name not in lacks}
+    settings = {"authorizer": users, "auth_failed_timeout": 0.1, "proto_cmds": commands}
+    handler = type("Handler", (FTPHandler,), settings)
     server = ThreadedFTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"timeout": 0.1}, daemon=True)
     thread.start()

@@ -137,7 +137,9 @@ class _Ftp:
     def __init__(self, backend: Any, inner: str) -> None:
         self._backend = backend
         backend.ftp.voidcmd("TYPE I")
-        self.size: int | None = backend.ftp.size(inner)
+        self.size: int | None = None
+        with contextlib.suppress(Exception):  # not every server has this command; what is not there is told below
+            self.size = backend.ftp.size(inner)
         self._socket = backend.ftp.transfercmd(f"RETR {inner}")
 
     def read(self, most: int) -> bytes:

@@ -272,3 +272,15 @@ def test_a_server_with_another_key_than_known_gets_no_password(
         else:
             with pytest.raises(RemoteError, match="does not match"):
                 files.listdir(place)
+
+
+def test_an_ftp_server_of_the_old_kind(root: Path) -> None:
+    """Many list only as `ls` does; then nothing tells when a file was written, and nothing is remembered of it."""
+    folder = root / "old" / "a run" / "plugins" / "profile" / "s"
+    folder.mkdir(parents=True)
+    (folder / "h.xplane.pb").write_bytes(b"content")
+    with ftp_server(root, lacks=("MLSD", "MLST", "SIZE")) as place:
+        (session,) = find_sessions(f"ftp://{place}/old").sessions
+        assert (session.run, session.size_bytes, session.files[0].version) == ("a run", 7, "")
+        with local_copy(session.files[0].path) as copy:
+            assert Path(copy).read_bytes() == b"content"
