@@ -118,7 +118,8 @@ def translated(error: BaseException, scheme: str, secrets: tuple[str, ...] = (),
         return RemoteError("remote_timeout", seconds=seconds)
     if any(isinstance(link, (TimeoutError, ConnectionError)) for link in chain) or "timeout" in names:
         return RemoteError("remote_unreachable", reason=reason)
-    if any(name in names for name in _UNREACHABLE) or any(word in words for word in _BROKEN_WORDS):
+    broke_off = names.startswith("error_temp") and words.startswith(("421", "425", "426"))
+    if broke_off or any(name in names for name in _UNREACHABLE) or any(word in words for word in _BROKEN_WORDS):
         return RemoteError("remote_unreachable", reason=reason)
     if isinstance(error, FileNotFoundError) or statuses & {404}:
         return FileNotFoundError(reason)

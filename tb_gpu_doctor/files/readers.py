@@ -140,15 +140,23 @@ class _Ftp:
         self.size: int | None = None
         with contextlib.suppress(Exception):  # not every server has this command; what is not there is told below
             self.size = backend.ftp.size(inner)
-        self._socket = backend.ftp.transfercmd(f"RETR {inner}")
+        self._socket: Any = backend.ftp.transfercmd(f"RETR {inner}")
 
     def read(self, most: int) -> bytes:
+        if self._socket is None:
+            return b""
         pieces, missing = [], most
         while missing > 0 and (piece := self._socket.recv(min(missing, 1 << 18))):
             pieces.append(piece)
             missing -= len(piece)
+        if missing:
+            # Only the other line tells whether this was the end or a break.
+            self._socket.close()
+            self._socket = None
+            self._backend.ftp.voidresp()
         return b"".join(pieces)
 
     def close(self) -> None:
-        self._socket.close()
+        if self._socket is not None:
+            self._socket.close()
         hang_up(self._backend)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from ftplib import error_perm
+from ftplib import error_perm, error_temp
 
 import pytest
 
@@ -51,6 +51,7 @@ class FSTimeoutError(Exception):
         (OSError("Unable to load libhdfs dlopen(libhdfs.so) failed"), "remote_hdfs"),
         (error_perm("530 Login incorrect."), "remote_denied"),
         (error_perm("550 Permission denied."), "remote_denied"),
+        (error_temp("426 Connection closed; transfer aborted."), "remote_unreachable"),
         (SSHException("No authentication methods available"), "remote_credentials"),
         (SSHException("Error reading SSH protocol banner"), "remote_unreachable"),
         (EOFError(), "remote_unreachable"),

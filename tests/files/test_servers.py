@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -284,3 +285,42 @@ def test_an_ftp_server_of_the_old_kind(root: Path) -> None:
         assert (session.run, session.size_bytes, session.files[0].version) == ("a run", 7, "")
         with local_copy(session.files[0].path) as copy:
             assert Path(copy).read_bytes() == b"content"
+
+
+def test_a_transfer_by_ftp_that_breaks_off(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a size only the server's last word tells that a file is not whole."""
+    handlers = pytest.importorskip("pyftpdlib.handlers")
+    (root / "long.pb").write_bytes(bytes(4 << 20))
+    send = handlers.DTPHandler.send
+
+    def cut(self: Any, content: bytes) -> int:
+        if self.get_transmitted_bytes() > 1 << 20:
+            self.close()
+            return 0
+        return int(send(self, content))
+
+    monkeypatch.setattr(handlers.DTPHandler, "send", cut)
+    monkeypatch.setattr(handlers.DTPHandler, "use_sendfile", False)
+    for lacks in ((), ("SIZE",)):
+        with ftp_server(root, lacks) as place, pytest.raises(RemoteError) as raised:  # noqa: SIM117
+            with local_copy(f"ftp://{place}/long.pb"):
+                pass
+        assert raised.value.code in ("remote_changed", "remote_unreachable")
+
+
+def test_objects_that_stand_for_folders(s3: S3) -> None:
+    """As the web console makes them; and a file that has the name of a folder hides nothing."""
+    import moto.backends
+
+    backend = next(iter(moto.backends.get_backend("s3").values()))["aws"]
+    for name in ("", "run/", "run/plugins/", "run/plugins/profile/", "run/plugins/profile/s/", "empty/"):
+        backend.put_object(s3.bucket, f"marked/{name}", b"")
+    backend.put_object(s3.bucket, "marked/run/plugins/profile/s/h.xplane.pb", b"1")
+    backend.put_object(s3.bucket, "marked/both", b"1")
+    backend.put_object(s3.bucket, "marked/both/plugins/profile/s/h.xplane.pb", b"1")
+    for address in (f"s3://{s3.bucket}/marked", f"s3://{s3.bucket}/marked/"):
+        scan = find_sessions(address)
+        assert sorted(session.run for session in scan.sessions) == ["both", "run"] and not scan.problems
+        assert [[file.host for file in session.files] for session in scan.sessions] == [["h"], ["h"]]
+        assert remote_at(address).listdir(address) == ["both", "empty", "run"]
+    assert find_sessions(f"s3://{s3.bucket}/marked/empty").sessions == ()
