@@ -2,12 +2,13 @@
 
 Steps in a row resemble each other (a slow disk, a hot GPU), so blocks of neighbours are drawn, not single
 steps: the circular block bootstrap of Politis and Romano (1992), with the block length of Carlstein (1986) for a
-first-order autoregressive series. Blocks of few steps hold too little of the correlation, so the draws are spread
-around the mean until they vary as the mean of such a series does, (1 + rho) / (1 - rho) times as much as that of
-independent steps; rho itself comes out too small of few steps, by (1 + 3 rho) / n (Kendall, 1954). Percentiles
-are widened for few steps as Hesterberg (2015) describes: plain percentile intervals are too narrow by the factor
-sqrt((n - 1) / n) and by the normal in place of the t quantile, which takes n as what it is worth: n (1 - rho) /
-(1 + rho). What coverage comes of it is measured in benchmarks/COMPARING.md.
+first-order autoregressive series, and at least the cube root of many steps. Blocks of few steps hold too little of
+the correlation, so the draws of each column are spread around the mean until they vary as the mean of such a series
+does, (1 + rho) / (1 - rho) times as much as that of independent steps; rho itself comes out too small of few steps,
+by (1 + 3 rho) / n (Kendall, 1954). Percentiles are widened for few steps as Hesterberg (2015) describes: plain
+percentile intervals are too narrow by the factor sqrt((n - 1) / n) and by the normal in place of the t quantile,
+which takes n as what it is worth: n (1 - rho) / (1 + rho). What coverage comes of it is measured in
+benchmarks/COMPARING.md.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _SEED = 20_260_101
 # A series that resembles itself more than this shows its mean in no number of steps that anybody profiles.
 _MOST_RHO = 0.9
 _LEAST_DRAWN = 1e-3  # of the mean
+_MANY_STEPS = 40
 
 
 @dataclass(frozen=True)
@@ -51,16 +53,16 @@ class Resampled:
     Attributes:
         mean: of each column, shape (columns,).
         means: shape (resamples, columns).
-        draws: how many independent steps the steps amount to.
+        draws: how many independent steps the steps amount to, for each column, shape (columns,).
     """
 
     mean: Float64
     means: Float64
-    draws: int
+    draws: NDArray[np.int64]
 
 
 def resample(columns: Float64, seed: int, resamples: int = RESAMPLES) -> Resampled:
-    """Draw blocks of steps, the same ones for all columns, so that sums of columns stay sums.
+    """Draw blocks of steps, the same ones for all columns; each column's means then spread as its own series demands.
 
     Args:
         columns: shape (steps, columns); the first one decides the length of blocks.
@@ -69,6 +71,8 @@ def resample(columns: Float64, seed: int, resamples: int = RESAMPLES) -> Resampl
     """
     steps = len(columns)
     length = block_length(columns[:, 0])
+    if steps >= _MANY_STEPS:  # what lasts long shows little in neighbours: where steps allow, blocks hold more of it
+        length = max(length, round(steps ** (1 / 3)))
     random = np.random.default_rng((_SEED, seed))
     blocks = -(-steps // length)
     start = random.integers(0, steps, size=(resamples, blocks))
@@ -80,12 +84,12 @@ def resample(columns: Float64, seed: int, resamples: int = RESAMPLES) -> Resampl
     for column in range(columns.shape[1]):  # a column at a time: little memory however many parts
         means[:, column] = of_block[:, column][start].mean(axis=1)
     mean = columns.mean(axis=0)
-    rho = correlation(columns[:, 0])
-    wanted = float(columns[:, 0].std()) / math.sqrt(steps) * math.sqrt((1 + rho) / (1 - rho))
-    drawn = float(means[:, 0].std())
-    if 0 < drawn < wanted:
-        means = mean + (means - mean) * (wanted / drawn)  # one factor for all columns: sums stay sums
-    return Resampled(mean, means, max(2, math.floor(steps * (1 - rho) / (1 + rho) + 0.5)) if steps > 1 else 1)
+    rho = np.array([correlation(columns[:, column]) for column in range(columns.shape[1])])
+    wanted = columns.std(axis=0) / math.sqrt(steps) * np.sqrt((1 + rho) / (1 - rho))
+    drawn = means.std(axis=0)
+    factor = np.where((drawn > 0) & (drawn < wanted), wanted / np.where(drawn > 0, drawn, 1.0), 1.0)
+    draws = np.floor(steps * (1 - rho) / (1 + rho) + 0.5).clip(2 if steps > 1 else 1)
+    return Resampled(mean, mean + (means - mean) * factor, draws.astype(np.int64))
 
 
 def correlation(series: Float64) -> float:
@@ -123,7 +127,8 @@ def variance_of_mean(series: Float64) -> float:
 def difference(before: Resampled, after: Resampled, column: int) -> Interval:
     """After minus before of one column."""
     value = float(after.mean[column] - before.mean[column])
-    return _interval(value, after.means[:, column] - before.means[:, column], min(before.draws, after.draws))
+    draws = int(min(before.draws[column], after.draws[column]))
+    return _interval(value, after.means[:, column] - before.means[:, column], draws)
 
 
 def relative_difference(before: Resampled, after: Resampled, column: int) -> Interval:
@@ -132,7 +137,8 @@ def relative_difference(before: Resampled, after: Resampled, column: int) -> Int
     # A mean that hardly exceeds its own scatter may be drawn near nothing: then the change may be any.
     old = np.maximum(before.means[:, column], before.mean[column] * _LEAST_DRAWN)
     new = np.maximum(after.means[:, column], 0.0)
-    return _interval(value, new / old - 1, min(before.draws, after.draws))
+    draws = int(min(before.draws[column], after.draws[column]))
+    return _interval(value, new / old - 1, draws)
 
 
 def _interval(value: float, drawn: Float64, draws: int) -> Interval:
