@@ -52,6 +52,8 @@ def compare_findings(
                 share_after=new.share if new else None,
                 cause_before=old.cause if old else None,
                 cause_after=new.cause if new else None,
+                part_of_before=old.part_of if old else None,
+                part_of_after=new.part_of if new else None,
             )
         )
     return tuple(sorted(found, key=lambda entry: _ORDER.index(entry.change)))

@@ -52,7 +52,10 @@ class KernelChange:
 
 @dataclass(frozen=True)
 class FindingComparison:
-    """A finding kind in both runs; costs are savings per unit, None where not told."""
+    """A finding kind in both runs; costs are savings per unit, None where not told.
+
+    ``part_of_...`` is the kind that the diagnosis tells it as a part of.
+    """
 
     kind: str
     change: FindingChange
@@ -64,6 +67,8 @@ class FindingComparison:
     share_after: float | None
     cause_before: str | None = None
     cause_after: str | None = None
+    part_of_before: str | None = None
+    part_of_after: str | None = None
 
 
 @dataclass(frozen=True)

@@ -139,6 +139,8 @@ def _finding(finding: FindingComparison, lang: str) -> dict[str, Any]:
         "share_after": _finite(finding.share_after),
         "cause_before": finding.cause_before,
         "cause_after": finding.cause_after,
+        "part_of_before": finding.part_of_before,
+        "part_of_after": finding.part_of_after,
         "docs": f"findings/{finding.kind}",
     }
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from tb_gpu_doctor.comparison.results import Comparison, FindingComparison, KernelChange
 from tb_gpu_doctor.report.comparison_json import grid_sentences, headline
 from tb_gpu_doctor.report.words import say
-from tb_gpu_doctor.texts import pick_language, text
+from tb_gpu_doctor.texts import has_text, pick_language, text
 from tb_gpu_doctor.texts.numbers import clean, duration, number, percent, signed_percent, size
 
 _STYLES = {
@@ -136,6 +136,10 @@ def _findings(comparison: Comparison, lang: str) -> Iterator[Text]:
         line.append(text(f"compare.changes.{finding.change}", lang), style=_CHANGES[finding.change])
         line.append(f"  {text(f'compare.kinds.{finding.kind}', lang)}", style="bold")
         line.append(f"  {_cost(finding, True, comparison.unit, lang)} → {_cost(finding, False, comparison.unit, lang)}")
+        root = finding.part_of_after or finding.part_of_before
+        if root is not None and has_text(f"compare.kinds.{root}"):
+            name = text(f"compare.kinds.{root}", lang)
+            line.append("  " + text("compare.finding.part_of", lang, name=name), style="dim")
         yield line
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from io import StringIO
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from tb_gpu_doctor.comparison.compare import Batches, compare
 from tb_gpu_doctor.comparison.results import Comparison
 from tb_gpu_doctor.comparison.summary import FindingSum, KernelSum, RunSummary, fold_kernels, fold_steps
+from tb_gpu_doctor.report.comparison_json import comparison_dict
+from tb_gpu_doctor.report.comparison_text import print_comparison
 from tests.comparison.summaries import MS, summary
 
 
@@ -276,3 +280,17 @@ def test_kernels_among_the_many_short_ones_are_neither_gone_nor_new() -> None:
     for kernel in comparison.kernels:
         if kernel.kind == "gone":
             assert short[kernel.name] > least_new, "it was longer than what the other run lists"
+
+
+@pytest.mark.parametrize(("lang", "words"), [("en", "(part of: Input too slow)"), ("es", "(parte de: Entrada")])
+def test_what_is_told_as_a_part_is_called_so(lang: str, words: str) -> None:
+    part = dataclasses.replace(finding("launch_bound"), part_of="input_bound")
+    before = summary(findings=(finding("launch_bound"), finding("step_outliers")))
+    comparison = compare(before, summary(findings=(finding("input_bound"), part)))
+    changes = {entry.kind: entry.change for entry in comparison.findings}
+    assert changes == {"input_bound": "new", "launch_bound": "unchanged", "step_outliers": "solved"}
+    out = StringIO()
+    print_comparison(comparison, Console(file=out, width=120), lang)
+    assert words in out.getvalue()
+    told = {entry["kind"]: entry["part_of_after"] for entry in comparison_dict(comparison, lang)["findings"]}
+    assert told == {"input_bound": None, "launch_bound": "input_bound", "step_outliers": None}
