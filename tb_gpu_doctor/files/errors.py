@@ -54,6 +54,7 @@ _BROKEN_WORDS = (
     "protocol banner",
     "connection dropped",
     "session not active",
+    "no existing session",
     "socket is closed",
     "connection reset",
     "unable to open channel",

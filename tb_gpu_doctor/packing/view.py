@@ -43,7 +43,7 @@ def opened(path: str) -> Iterator[str]:
         PackError: it is no pack, or not to be trusted.
         TraceError: there is nothing in it to show.
     """
-    if os.path.isdir(path) or (is_remote(path) and not path.endswith(".zip") and files_at(path).isdir(path)):
+    if _is_folder(path):
         _must_hold_something(path, path)
         yield path
         return
@@ -60,6 +60,19 @@ def opened(path: str) -> Iterator[str]:
             raise PackError("unreadable", path, reason=error.strerror or str(error)) from None
         _must_hold_something(folder, path)
         yield folder
+
+
+def _is_folder(path: str) -> bool:
+    if not is_remote(path) or path.endswith(".zip"):
+        return os.path.isdir(path)
+    files = files_at(path)
+    try:
+        files.stat(path)
+    except RemoteError as error:
+        raise TraceError(error.code, shown(path), **error.params) from None
+    except OSError:
+        return False
+    return files.isdir(path)
 
 
 def manifest(folder: str) -> dict[str, Any]:
