@@ -13,7 +13,8 @@ from tb_gpu_doctor.analysis.results import TraceAnalysis
 from tb_gpu_doctor.parallel.compact import pack, unpack
 from tb_gpu_doctor.parallel.remote import Held, answer, question_of
 from tb_gpu_doctor.parallel.sketch import Sketch, connected, sketch
-from tb_gpu_doctor.traces.columns import Elsewhere, Trace
+from tb_gpu_doctor.traces.columns import Trace
+from tb_gpu_doctor.traces.elsewhere import Elsewhere
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +71,7 @@ class Desk:
         return connected(unpack(told), place)
 
     def work(self, function: Callable[..., Any], calls: Sequence[tuple[Elsewhere, tuple[Any, ...]]]) -> list[Any]:
-        """As `columns.Desk.work`."""
+        """As `elsewhere.Desk.work`."""
         self.rounds += 1
         self.asked[function.__name__] += len(calls)
         answers: list[Any] = []

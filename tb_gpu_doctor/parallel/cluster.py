@@ -25,7 +25,7 @@ from tb_gpu_doctor import __version__
 from tb_gpu_doctor.parallel.compact import unpack
 from tb_gpu_doctor.parallel.remote import answer, everywhere, hold, question_of, tell, told_of
 from tb_gpu_doctor.parallel.sketch import Sketch, connected
-from tb_gpu_doctor.traces.columns import Elsewhere
+from tb_gpu_doctor.traces.elsewhere import Elsewhere
 from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.sessions import ProfileFile
 
@@ -42,7 +42,7 @@ _ANSWER_S = 30.0
 
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """A file in the memory of some worker: `columns.Elsewhere`, known by the Dask future of what is held."""
+    """A file in the memory of some worker: `elsewhere.Elsewhere`, known by the Dask future of what is held."""
 
     desk: DaskCluster
     held: Any
@@ -115,7 +115,7 @@ class DaskCluster(Executor):
         return connected(told, _Place(self, held, file.path))
 
     def work(self, function: Callable[..., Any], calls: Sequence[tuple[Elsewhere, tuple[Any, ...]]]) -> list[Any]:
-        """As `columns.Desk.work`: one task for all files of a worker.
+        """As `elsewhere.Desk.work`: one task for all files of a worker.
 
         Raises:
             TraceError: the cluster is of no use any more.

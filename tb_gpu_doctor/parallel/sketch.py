@@ -11,7 +11,8 @@ from dataclasses import fields, replace
 from typing import Any
 
 from tb_gpu_doctor.analysis.results import TraceAnalysis
-from tb_gpu_doctor.traces.columns import Elsewhere, Trace
+from tb_gpu_doctor.traces.columns import Trace
+from tb_gpu_doctor.traces.elsewhere import Elsewhere
 from tb_gpu_doctor.traces.far import FarMapping, connect, far
 
 # Fields that stay behind, by the field of `Trace` or `TraceAnalysis` that holds them; all fields where none is named.

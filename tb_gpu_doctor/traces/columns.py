@@ -8,16 +8,17 @@ one clock: times of two traces are never subtracted from each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tb_gpu_doctor.traces.elsewhere import Elsewhere
 from tb_gpu_doctor.traces.errors import Note
 
 PS_PER_MS = 1_000_000_000
@@ -342,24 +343,6 @@ def ordered_host_events(count: int, **given: Sequence[int] | NDArray[Any]) -> tu
     if order is None:
         return HostEvents(**columns), None
     return HostEvents(**{name: column[order] for name, column in columns.items()}), order
-
-
-class Elsewhere(Protocol):
-    """Where the columns of a file are when they are not here: a file in the hands of a `Desk`."""
-
-    @property
-    def desk(self) -> Desk:
-        """Who holds it."""
-
-
-class Desk(Protocol):
-    """Holds files, and works on them where they are."""
-
-    def work(self, function: Callable[..., Any], calls: Sequence[tuple[Elsewhere, tuple[Any, ...]]]) -> list[Any]:
-        """``function(trace, analysis, *arguments)`` for each file and its arguments, in order.
-
-        The function is one of a module, so that it can be sent by its name; what it gives should be small.
-        """
 
 
 @dataclass(frozen=True)
