@@ -23,9 +23,9 @@ from tb_gpu_doctor.parallel.transport import Message, Writer
 
 # Finer steps of progress than this are not worth a message.
 _STEP = 0.02
-# Beside a process of normal priority this is a quarter of a core: where training keeps all cores busy, a profile of it
-# must be analysed all the same.
-_NICENESS = 5
+# Beside a process of normal priority this is two fifths of a core. Not less: where training keeps all cores busy, a
+# profile of it must be analysed all the same.
+_NICENESS = 2
 
 
 @dataclass(frozen=True)
