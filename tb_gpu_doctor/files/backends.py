@@ -138,17 +138,18 @@ def _options(scheme: str, configured: Mapping[str, Any]) -> dict[str, Any]:
     """What a backend is told beside the address; what the user has set up for fsspec wins."""
     known = configured.get(scheme) or {}
     options: dict[str, Any] = {}
+    # Where aiohttp is used, proxies of the environment are taken only if it is told so.
     if scheme in _S3:
         endpoint = _s3_endpoint()
         options = {"endpoint_url": endpoint} if endpoint else {}
     elif scheme in _GCS:
-        options = {"access": "read_only"}
+        options = {"access": "read_only", "session_kwargs": {"trust_env": True}}
     elif scheme in _HTTP:
         import aiohttp
 
         # Large files take long; a server that says nothing does not.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=ask_timeout_s(), sock_read=call_timeout_s())
-        options = {"client_kwargs": {"timeout": timeout}}
+        options = {"client_kwargs": {"timeout": timeout, "trust_env": True}}
     elif scheme in _SFTP:
         options = dict.fromkeys(("timeout", "banner_timeout", "auth_timeout"), ask_timeout_s())
     elif scheme == "ftp":

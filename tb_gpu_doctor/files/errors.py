@@ -104,6 +104,8 @@ def translated(error: BaseException, scheme: str, secrets: tuple[str, ...] = (),
     reason = scrubbed(str(telling) or ("timed out" if "timeout" in names else type(telling).__name__), secrets)
     if any(name in names for name in _NO_CREDENTIALS) or any(word in words for word in _NO_CREDENTIALS_WORDS):
         return RemoteError("remote_credentials", scheme=scheme, reason=reason)
+    if "requester pays" in words:
+        return RemoteError("remote_pays", reason=reason)
     if "libjvm" in words or "libhdfs" in words:
         return RemoteError("remote_hdfs", reason=reason)
     # FTP has one number for what is not there and for what may not be read.

@@ -51,6 +51,10 @@ class FSTimeoutError(Exception):
         (OSError("Unable to load libhdfs dlopen(libhdfs.so) failed"), "remote_hdfs"),
         (error_perm("530 Login incorrect."), "remote_denied"),
         (error_perm("550 Permission denied."), "remote_denied"),
+        (
+            ValueError("Bucket is requester pays. Set `requester_pays=True` when creating the GCSFileSystem."),
+            "remote_pays",
+        ),
         (error_temp("426 Connection closed; transfer aborted."), "remote_unreachable"),
         (SSHException("No authentication methods available"), "remote_credentials"),
         (SSHException("Error reading SSH protocol banner"), "remote_unreachable"),

@@ -176,3 +176,30 @@ def test_a_server_that_falls_silent_is_given_up(odd: type[OddStore], monkeypatch
     with pytest.raises(RemoteError) as raised, local_copy("oddstore://h/a.pb"):
         pass
     assert raised.value.code == "remote_timeout" and time.monotonic() - began < 10
+
+
+def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("aiohttp")
+    asked: list[str] = []
+
+    class Proxy(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.send_header("Content-Length", "7")
+            self.end_headers()
+            self.wfile.write(b"proxied")
+
+        def log_message(self, *_arguments: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("no_proxy", "")
+    try:
+        assert read_head("http://nowhere.invalid/a.pb", 100) == b"proxied"
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert set(asked) == {"http://nowhere.invalid/a.pb"}
