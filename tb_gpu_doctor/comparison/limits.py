@@ -109,7 +109,7 @@ def _read(path: str) -> dict[str, Any]:
     if len(content) > _MAX_BYTES:
         raise TraceError("bad_toml", path, reason=f"> {_MAX_BYTES} bytes")
     try:
-        return tomllib.loads(content.decode("utf-8"))
+        return tomllib.loads(content.decode("utf-8-sig"))  # some editors begin with a mark
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise TraceError("bad_toml", path, reason=str(error)) from error
 

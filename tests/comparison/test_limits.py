@@ -91,3 +91,8 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_every_rule_is_a_kind() -> None:
     assert {"input_bound", "imbalance", "thermal_throttle"} <= KINDS and len(KINDS) >= 25
+
+
+def test_a_mark_at_the_beginning_and_lines_of_windows_are_read(tmp_path: Path) -> None:
+    content = b"\xef\xbb\xbf[limits]\r\nidle_share = 0.5\r\n"
+    assert read_limits(written(tmp_path, content), KINDS).idle_share == 0.5
