@@ -25,6 +25,7 @@ def compare_paths(
     after: str | os.PathLike[str],
     batches: Batches | None = None,
     progress: Progress | None = None,
+    names: tuple[str | None, str | None] = (None, None),
 ) -> Comparison:
     """Compare two runs.
 
@@ -33,6 +34,7 @@ def compare_paths(
         after: the same of the other run.
         batches: global batch sizes where the runs did not record them.
         progress: called with a stage and the share of the work that is done, 0..1.
+        names: what to call the two, by default by run and session.
 
     Raises:
         TraceError: one of them cannot be read; ``path`` says which.
@@ -42,16 +44,14 @@ def compare_paths(
     report = progress or (lambda _stage, _fraction: None)
     first = summary_of_path(before, progress=lambda stage, done: report(stage, done / 2))
     second = summary_of_path(after, progress=lambda stage, done: report(stage, 0.5 + done / 2))
-    if first.label == second.label:
+    if first.label == second.label and not any(names):
         names = _apart(os.fspath(before), os.fspath(after))
-        first, second = (
-            replace(run, label=name or run.label) for run, name in zip((first, second), names, strict=True)
-        )
+    first, second = (replace(run, label=name or run.label) for run, name in zip((first, second), names, strict=True))
     return compare(first, second, batches)
 
 
-def _apart(before: str, after: str) -> tuple[str, str]:
-    """What tells two paths apart: their ends, from the last part on in which they differ; empty for the same path."""
+def _apart(before: str, after: str) -> tuple[str | None, str | None]:
+    """What tells two paths apart: their ends, from the last part on in which they differ; None for the same path."""
     from tb_gpu_doctor.files.names import is_remote, shown
 
     parts = [
@@ -59,12 +59,12 @@ def _apart(before: str, after: str) -> tuple[str, str]:
         for path in (before, after)
     ]
     if parts[0] == parts[1]:
-        return "", ""
+        return None, None
     for count in range(1, max(map(len, parts)) + 1):
         ends = ["/".join(found[-count:]) for found in parts]
         if ends[0] != ends[1]:
             return ends[0], ends[1]
-    return "", ""
+    return None, None
 
 
 def summary_of_path(

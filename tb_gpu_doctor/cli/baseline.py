@@ -8,6 +8,7 @@ import os
 import sys
 
 from tb_gpu_doctor.cli.arguments import Parser, add_cluster, add_language, add_output, add_session
+from tb_gpu_doctor.cli.packs import called, readable
 from tb_gpu_doctor.texts import text
 
 
@@ -30,7 +31,8 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     from tb_gpu_doctor.comparison.baseline_file import to_json
     from tb_gpu_doctor.traces.errors import TraceError
 
-    content = to_json(summary_of_path(arguments.path, arguments.run, arguments.session))
+    with readable(arguments.path, lang) as (path, name):
+        content = to_json(called(summary_of_path(path, arguments.run, arguments.session), name))
     if arguments.output is None:
         print(content, end="")
         return 0

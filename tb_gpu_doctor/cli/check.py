@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_cluster, add_language, add_session, positive
+from tb_gpu_doctor.cli.packs import called, readable
 from tb_gpu_doctor.texts import text
 
 _FORMATS = ("text", "json", "junit", "github", "markdown")
@@ -46,8 +47,12 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     config = arguments.config or (DEFAULT_FILE if os.path.exists(DEFAULT_FILE) else None)
     limits = Limits() if config is None else read_limits(config, KINDS)
     baseline = arguments.baseline or limits.baseline
-    before = None if baseline is None else summary_of_path(baseline)
-    run = summary_of_path(arguments.path, arguments.run, arguments.session)
+    before = None
+    if baseline is not None:
+        with readable(baseline, lang) as (path, name):
+            before = called(summary_of_path(path), name)
+    with readable(arguments.path, lang) as (path, name):
+        run = called(summary_of_path(path, arguments.run, arguments.session), name)
     result = check(run, limits, before, Batches(arguments.batch_baseline, arguments.batch))
     for name, path in wanted:
         _write(path, FORMATS[name](result, lang))

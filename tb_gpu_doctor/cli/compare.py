@@ -6,6 +6,7 @@ import argparse
 import json
 
 from tb_gpu_doctor.cli.arguments import Parser, add_cluster, add_language, positive
+from tb_gpu_doctor.cli.packs import readable
 from tb_gpu_doctor.cli.terminal import console
 from tb_gpu_doctor.texts import text
 
@@ -33,8 +34,12 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     from tb_gpu_doctor.comparison.compare import Batches
 
     batches = Batches(arguments.batch_before, arguments.batch_after)
-    with progress_bar(lang, arguments.no_color) as report:
-        comparison = compare_paths(arguments.before, arguments.after, batches, report)
+    with (
+        readable(arguments.before, lang) as (before, name),
+        readable(arguments.after, lang) as (after, other),
+        progress_bar(lang, arguments.no_color) as report,
+    ):
+        comparison = compare_paths(before, after, batches, report, (name, other))
     if arguments.json:
         from tb_gpu_doctor.report.comparison_json import comparison_dict
 

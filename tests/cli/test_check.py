@@ -121,3 +121,17 @@ def test_a_profile_that_can_be_read_in_part_only_does_not_pass(
     assert main(["check", "logs", "--lang", "en", "--write", "junit=j.xml"]) == 2
     assert "1 file of the profile could not be read" in capsys.readouterr().out
     assert 'errors="1"' in Path("j.xml").read_text(encoding="utf-8")
+
+
+def test_packs_are_checked_and_stand_for_baselines(
+    demo_logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pack", str(demo_logs / "healthy"), "-o", "good.gpudoctor.zip", "--slim"]) == 0
+    assert main(["check", "good.gpudoctor.zip", "--baseline", str(demo_logs / "healthy"), "--lang", "en"]) == 0
+    assert "good against healthy" in capsys.readouterr().out
+    assert main(["check", str(demo_logs / "slow_gpu"), "--baseline", "good.gpudoctor.zip"]) == 1
+    assert main(["baseline", "good.gpudoctor.zip", "-o", "b.json"]) == 0
+    assert json.loads(Path("b.json").read_text(encoding="utf-8"))["label"] == "good"
+    Path("bad.zip").write_bytes(b"PK\x03\x04 no more")
+    assert main(["check", str(demo_logs / "healthy"), "--baseline", "bad.zip", "--lang", "en"]) == 2
+    assert "bad.zip is damaged or cut off" in capsys.readouterr().err

@@ -57,3 +57,27 @@ def test_bad_calls_get_one_clear_line(arguments: list[str], said: str, capsys: p
 def test_a_place_that_cannot_be_written_is_named(demo_logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["baseline", str(demo_logs / "healthy"), "-o", "/nowhere/baseline.json", "--lang", "en"]) == 2
     assert "/nowhere/baseline.json cannot be written" in capsys.readouterr().err
+
+
+def test_packs_stand_for_what_was_packed(
+    demo_logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    before, after = tmp_path / "before.gpudoctor.zip", tmp_path / "after.zip"
+    assert main(["pack", str(demo_logs / "input_bound"), "-o", str(before), "--redact", "--slim"]) == 0
+    assert main(["pack", str(demo_logs / "healthy"), "-o", str(after)]) == 0
+    assert main(["compare", str(demo_logs / "input_bound"), str(demo_logs / "healthy"), "--json"]) == 0
+    expected = json.loads(capsys.readouterr().out)
+    assert main(["compare", str(before), str(after), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["before"]["label"], found["after"]["label"]) == ("before", "after")
+    for key in ("outcome", "change", "parts", "headline"):
+        assert found[key] == expected[key], key
+    changes = [[(entry["kind"], entry["change"]) for entry in data["findings"]] for data in (found, expected)]
+    assert changes[0] == changes[1]
+    after.write_bytes(after.read_bytes()[:5000])
+    assert main(["compare", str(before), str(after), "--lang", "en"]) == 2
+    err = capsys.readouterr().err
+    assert "after.zip is damaged or cut off" in err and err.count("\n") == 1
+    assert not list((tmp_path / "temporary").iterdir()), "nothing stays behind"
