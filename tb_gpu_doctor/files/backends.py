@@ -50,8 +50,7 @@ def open_backend(address: str) -> Any:
         import fsspec
     except ImportError:
         raise RemoteError("remote_backend", scheme=scheme, command=install_command(scheme)) from None
-    for logger in _LOGGERS:  # their warnings repeat what is raised; who has set up logging still gets them
-        logging.getLogger(logger).addHandler(logging.NullHandler())
+    _hush()
     try:
         kind = fsspec.get_filesystem_class(scheme)
     except ImportError as error:
@@ -68,6 +67,13 @@ def open_backend(address: str) -> Any:
         raise _missing(scheme, error) from None
     except Exception as error:
         raise translated(error, scheme, _secrets(address)) from None
+
+
+@functools.cache
+def _hush() -> None:
+    """Keep the backends' warnings, which repeat what is raised, off the terminal; who has set up logging gets them."""
+    for logger in _LOGGERS:
+        logging.getLogger(logger).addHandler(logging.NullHandler())
 
 
 def _missing(scheme: str, error: ImportError) -> RemoteError:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 from typing import Any
 
 
+@functools.cache
 def with_known_hosts(kind: Any) -> Any:
     """A file system like fsspec's for SFTP that refuses a server whose key is not the one in ``known_hosts``.
 
