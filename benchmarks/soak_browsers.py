@@ -40,14 +40,15 @@ class Answer:
 class Seen:
     """What the browsers met; shared by their threads.
 
-    ``firsts`` are seconds from an answer 202 until the one that was asked for: waits for a first analysis.
+    ``firsts`` are seconds from asking for the first time until the answer that was asked for, by route, of all who were
+    answered 202 first: waits for an analysis.
     """
 
     latency: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     statuses: Counter[int] = field(default_factory=Counter)
     errors: list[str] = field(default_factory=list)
     slow: list[Answer] = field(default_factory=list)
-    firsts: list[float] = field(default_factory=list)
+    firsts: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     changes: Counter[str] = field(default_factory=Counter)
     memory: list[Memory] = field(default_factory=list)
     still: list[str] = field(default_factory=list)
@@ -64,10 +65,10 @@ class Seen:
             if answer.seconds > SLOW_S:
                 self.slow.append(answer)
 
-    def note_first(self, seconds: float) -> None:
+    def note_first(self, route: str, seconds: float) -> None:
         """One wait for an analysis."""
         with self.lock:
-            self.firsts.append(seconds)
+            self.firsts[route].append(seconds)
 
 
 class Browser(threading.Thread):
@@ -120,7 +121,7 @@ class Browser(threading.Thread):
             status, body = self.ask(route, **params)
             if status != 202 or self._stop_event.wait(wait):
                 if is_first and status != 202:
-                    self._seen.note_first(time.monotonic() - began)
+                    self._seen.note_first(route, time.monotonic() - began)
                 return status, body
             is_first = True
             wait = min(LAST_POLL_S, wait * 1.5)

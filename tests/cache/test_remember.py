@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tb_gpu_doctor.cache.remember import remembered
+from tb_gpu_doctor.cache.remember import recalled, remembered
 from tb_gpu_doctor.cache.session_state import state_of
 from tb_gpu_doctor.cache.store import Store, default_store
 from tb_gpu_doctor.comparing import summary_of_path
@@ -116,3 +116,23 @@ def test_what_could_not_be_opened_is_another_state_than_what_can_be(
     assert state_of(session) not in (None, state)
     monkeypatch.undo()
     assert state_of(session) == state
+
+
+def test_what_comes_with_a_value_is_kept_for_the_same_files_only(logdir: Path, tmp_path: Path) -> None:
+    store, session = Store(tmp_path / "other"), session_of(logdir)
+    beside = lambda value: {"double": 2 * value}  # noqa: E731
+    assert recalled(session, "x", int, store) is None
+    assert remembered(session, "x", int, lambda: (1, False), store, beside) == 1
+    assert recalled(session, "double", int, store) is None, "a part is no whole"
+
+    def rewritten() -> tuple[int, bool]:
+        os.utime(session.files[0].path, (OLD + 1, OLD + 1))
+        return 2, True
+
+    assert remembered(session, "x", int, rewritten, store, beside) == 2
+    assert recalled(session, "x", int, store) is None and recalled(session, "double", int, store) is None
+    assert remembered(session, "x", int, lambda: (3, True), store, beside) == 3
+    assert recalled(session, "x", int, store) == 3 and recalled(session, "double", int, store) == 6
+    assert recalled(session, "double", str, store) is None, "another class is none"
+    os.utime(session.files[0].path, (OLD + 2, OLD + 2))
+    assert recalled(session, "double", int, store) is None
