@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from tb_gpu_doctor.parallel import plan, resources
-from tb_gpu_doctor.parallel.plan import claimed, wanted_workers
-from tb_gpu_doctor.parallel.resources import available_memory_bytes, usable_cores
+from tb_gpu_doctor.parallel.plan import claimed, may_start_processes, wanted_workers
+from tb_gpu_doctor.parallel.resources import available_memory_bytes, return_free_memory, usable_cores
 from tb_gpu_doctor.traces.errors import Note
 from tb_gpu_doctor.traces.sessions import ProfileFile
 
@@ -97,3 +98,30 @@ def test_the_older_control_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert available_memory_bytes() == 1500
     group(tmp_path, monkeypatch, memory__memory_DOT_limit_in_bytes=str(2**63 - 4096))
     assert available_memory_bytes() != 1500
+
+
+@pytest.mark.parametrize(("word", "may"), [("", True), ("0", False), ("1", False), ("2", True), ("many", True)])
+def test_the_user_may_forbid_processes(monkeypatch: pytest.MonkeyPatch, word: str, may: bool):
+    monkeypatch.setenv(plan.VARIABLE, word)
+    assert may_start_processes() is may
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
+def test_free_memory_goes_back_and_other_c_libraries_do_not_matter(monkeypatch: pytest.MonkeyPatch):
+    def resident() -> int:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
+
+    kept = [bytes(700) for _ in range(150_000)]  # from glibc's heap: beyond what Python manages itself
+    last, high = kept[-1], resident()
+    del kept  # what is free lies below something that is used
+    return_free_memory()
+    assert resident() < high - 80_000 and last is not None
+
+    def no_library(_name: object) -> None:
+        raise OSError("none")
+
+    monkeypatch.setattr(resources.ctypes, "CDLL", no_library)
+    return_free_memory()
+    monkeypatch.setattr(resources.ctypes, "CDLL", lambda _name: object())
+    return_free_memory()

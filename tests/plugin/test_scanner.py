@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tb_gpu_doctor.plugin import scanner as scanner_module
 from tb_gpu_doctor.plugin.scanner import (
     Root,
     Scanner,
@@ -212,3 +213,23 @@ def test_telemetry_that_grows_renews_a_profile_now_and_then(tmp_path: Path) -> N
     assert len(set(growing)) == 2, "once when it has doubled"
     assert len({*growing, state(1_900, 120.0), state(1_900, 121.0)}) == 4, "and by size and time when it is at rest"
     assert telemetry_state(str(tmp_path / "none"), now) == ""
+
+
+def test_free_memory_goes_back_after_scans_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given_back: list[float] = []
+    monkeypatch.setattr(scanner_module, "return_free_memory", lambda: given_back.append(time.monotonic()))
+    scanner = Scanner([Root("", str(tmp_path))], min_interval_s=0.0)
+
+    def scan() -> None:
+        scanner._not_before = 0.0
+        scanner.start()
+        scanner.snapshot(wait_s=20, refresh=False)
+
+    scan()
+    assert not given_back, "there is nothing yet"
+    monkeypatch.setattr(scanner_module, "TIDY_EVERY_S", 0.0)
+    scan()
+    deadline = time.monotonic() + 20
+    while not given_back:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
