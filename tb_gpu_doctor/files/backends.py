@@ -66,7 +66,7 @@ def open_backend(address: str) -> Any:
     except ImportError as error:  # found only now that a part of it is missing
         raise _missing(scheme, error) from None
     except Exception as error:
-        raise translated(error, scheme, _secrets(address)) from None
+        raise translated(error, scheme, secrets_of(address)) from None
 
 
 @functools.cache
@@ -109,8 +109,8 @@ def _settled(backend: Any, scheme: str) -> Any:
         backend.use_listings_cache = False
     if scheme in _SFTP and hasattr(backend, "ftp"):
         backend.ftp.get_channel().settimeout(call_timeout_s())
-    session: Any = getattr(backend, "session", None)
-    if scheme == "webhdfs" and hasattr(session, "request"):
+    if scheme == "webhdfs":
+        session = backend.session
         session.request = functools.partial(session.request, timeout=(ask_timeout_s(), call_timeout_s()))
     return backend
 
@@ -120,7 +120,8 @@ def _user_and_password(address: str) -> tuple[str, str]:
     return user, password
 
 
-def _secrets(address: str) -> tuple[str, ...]:
+def secrets_of(address: str) -> tuple[str, ...]:
+    """What may not be told of an address, as it is written and as it is sent."""
     user, password = _user_and_password(address)
     return (f"{user}:{password}", password, unquote(password)) if password else ()
 

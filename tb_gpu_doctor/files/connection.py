@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from tb_gpu_doctor.files.backends import call, open_backend
+from tb_gpu_doctor.files.backends import call, open_backend, secrets_of
 from tb_gpu_doctor.files.errors import RemoteError, translated
 from tb_gpu_doctor.files.lines import Lines, another_sftp
 from tb_gpu_doctor.files.names import scheme_of, split_address
@@ -65,8 +65,7 @@ class Connection:
 
     def translated(self, error: BaseException, seconds: float = 0.0) -> OSError:
         """What a backend's exception means, see `errors.translated`; ``seconds`` is how long we waited for it."""
-        user = self._user.rstrip("@")
-        secrets = (self._user, user, user.partition(":")[2], *self._queries.values())
+        secrets = (*secrets_of(f"{self.scheme}://{self._user}host/"), self._user, *list(self._queries.values()))
         return translated(error, self.scheme, secrets, seconds)
 
     def ask(self, name: str, path: str, **named: Any) -> Any:

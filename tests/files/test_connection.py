@@ -119,3 +119,11 @@ def test_an_opening_that_hangs_is_given_up_and_begun_anew(monkeypatch: pytest.Mo
 def test_an_address_without_a_place_is_not_asked_for(address: str) -> None:
     with pytest.raises(FileNotFoundError):
         Connection(address.partition("://")[0] + "://").ask("info", address)
+
+
+@pytest.mark.parametrize("said", ["p@ss/word", "p%40ss%2Fword", "me:p%40ss%2Fword"])
+def test_what_a_backend_says_holds_no_password(said: str) -> None:
+    connection = Connection("sftp://host")
+    connection.learn("me:p%40ss%2Fword@", "sftp://host/a", "")
+    found = connection.translated(ValueError(f"cannot log in with {said} here"))
+    assert isinstance(found, RemoteError) and found.params["reason"] == "cannot log in with here"
