@@ -143,12 +143,12 @@ def test_growth_is_the_slope_of_the_second_half() -> None:
 def test_growth_is_measured_from_one_host_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "BIG_EVENTS", 2_000)
     monkeypatch.setattr(cluster, "ON_PAPER", 64)
-    assert (
-        cluster.main(["--hosts", "1", "3", "--events", "400", "--rounds", "1", "--results", str(tmp_path / "c.md")])
-        == 0
-    )
-    page = (tmp_path / "c.md").read_text(encoding="utf-8")
-    assert "From 1 to 3 hosts" in page and "| clocks |" in page and "bytes an event" in page
+    out = tmp_path / "c.md"
+    options = ["--hosts", "1", "3", "--events", "400", "--rounds", "1", "--dask-hosts", "2", "--results", str(out)]
+    assert cluster.main(options) == 0
+    page = out.read_text(encoding="utf-8")
+    assert "From 1 to 3 hosts" in page and "| clocks |" in page and "told, KB" in page
+    assert "2 hosts of 2,000 events" in page
 
 
 def test_how_far_comparisons_can_be_trusted_is_measured(tmp_path: Path) -> None:
