@@ -162,11 +162,14 @@ class RangeView:
             names = source.part.event_name[rows]
             low = source.part.event_start[rows] + source.offset
             inside = np.minimum(low + source.part.event_duration[rows], end) - np.maximum(low, start)
-            for index in np.unique(names):
-                mine = names == index
-                entry = total.setdefault(source.part.names.get(int(index)) or "", [0, 0])
-                entry[0] += int(inside[mine].sum())
-                entry[1] += int(mine.sum())
+            # Position 0 stands for id -1. A loop over the names would look at all events for each of them.
+            calls = np.bincount(names + 1, minlength=len(source.part.names.values) + 1)
+            time = np.zeros(len(calls), np.int64)
+            np.add.at(time, names + 1, inside)
+            for index in np.flatnonzero(calls).tolist():
+                entry = total.setdefault(source.part.names.get(index - 1) or "", [0, 0])
+                entry[0] += int(time[index])
+                entry[1] += int(calls[index])
         longest = sorted(total.items(), key=lambda item: (-item[1][0], item[0]))[:TOP_KERNELS]
         return [
             {"name": shorten(name, MAX_LABEL_CHARS), "total_ms": ps / PS_PER_MS, "calls": calls}
