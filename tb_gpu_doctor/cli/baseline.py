@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 
-from tb_gpu_doctor.cli.arguments import Parser, add_cluster, add_language, add_output, add_session
+from tb_gpu_doctor.cli.arguments import Parser, add_cluster, add_language, add_output, add_session, part_of
 from tb_gpu_doctor.cli.packs import called, readable
 from tb_gpu_doctor.texts import text
 
@@ -36,14 +36,16 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     if arguments.output is None:
         print(content, end="")
         return 0
-    beside = f"{arguments.output}.{os.getpid()}.part"
+    beside = part_of(arguments.output)
     try:
         with open(beside, "w", encoding="utf-8") as file:
             file.write(content)
-        os.replace(beside, arguments.output)
+        if beside != arguments.output:
+            os.replace(beside, arguments.output)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(beside)
+        if beside != arguments.output:
+            with contextlib.suppress(OSError):
+                os.unlink(beside)
         raise TraceError("cannot_write", arguments.output, reason=error.strerror or str(error)) from error
     print(text("cli.baseline.written", lang, path=arguments.output, size=len(content)), file=sys.stderr)
     return 0

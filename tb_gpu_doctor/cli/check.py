@@ -24,7 +24,11 @@ def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
     parser.add_argument("--config", metavar=text("cli.metavars.file", lang), help=text("cli.check.config", lang))
     parser.add_argument("--format", choices=_FORMATS, default="text", help=text("cli.check.format", lang))
     parser.add_argument(
-        "--write", action="append", default=[], metavar="FORMAT=FILE", help=text("cli.check.write", lang)
+        "--write",
+        action="append",
+        default=[],
+        metavar=text("cli.check.write_metavar", lang),
+        help=text("cli.check.write", lang),
     )
     add_session(parser, lang)
     parser.add_argument("--batch", type=positive, metavar="N", help=text("cli.check.batch", lang))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 import traceback
@@ -32,11 +33,16 @@ COMMANDS = (diagnose, kernels, compare, check, baseline, history, pack, view, re
 FAILED = 2
 # What shells report for a process that Ctrl-C ended.
 INTERRUPTED = 130
+# No room for what is written, or the place failed.
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; 0 when it did its work, 2 with one line on stderr when it could not."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if sys.stdout is None:
+        # Closed by the caller (`>&-`), who wants no output but the exit status.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character shows a question mark, not a traceback.
         with contextlib.suppress(AttributeError, ValueError):
@@ -57,16 +63,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(error_sentence(error, lang), lang)
     except BrokenPipeError:
         # The reader went away (`| head`). Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _print_nowhere()
         return status
     except KeyboardInterrupt:
         return _fail(text("cli.interrupted", lang), lang, INTERRUPTED)
     except MemoryError:
         return _fail(text("errors.out_of_memory", lang, path=""), lang)
+    except OSError as error:
+        if error.errno not in _FULL:
+            return _internal(error, lang)
+        _print_nowhere()
+        return _fail(text("cli.cannot_print", lang, reason=error.strerror), lang)
     except Exception as error:
-        if os.environ.get("GPU_DOCTOR_DEBUG"):
-            traceback.print_exc()
-        return _fail(text("errors.internal", lang, reason=f"{type(error).__name__}: {error}"), lang)
+        return _internal(error, lang)
+
+
+def _print_nowhere() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _internal(error: Exception, lang: str) -> int:
+    if os.environ.get("GPU_DOCTOR_DEBUG"):
+        traceback.print_exception(error)
+    return _fail(text("errors.internal", lang, reason=f"{type(error).__name__}: {error}"), lang)
 
 
 def _fail(message: str, lang: str, status: int = FAILED) -> int:

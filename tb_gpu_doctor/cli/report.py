@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_cluster, add_language, add_output, add_session
+from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_language, add_output, add_session, part_of
 from tb_gpu_doctor.cli.progress import progress_bar
 from tb_gpu_doctor.texts import text
 
@@ -22,7 +22,6 @@ def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
     parser.add_argument("path", metavar=text("cli.metavars.path", lang), help=text("cli.diagnose.path", lang))
     add_output(parser, lang, "report", _DEFAULT)
     add_session(parser, lang)
-    add_cluster(parser, lang)
     add_language(parser, lang)
     parser.set_defaults(execute=execute)
 
@@ -43,12 +42,14 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
         view = analyse(session, report, os.path.basename)
     made = html_report(session, view, arguments.lang)
     content = made.page.encode("utf-8")
-    partial = output.with_name(f".{output.name}.partial")
+    partial = Path(part_of(arguments.output))
     try:
         partial.write_bytes(content)
-        partial.replace(output)
+        if partial != output:
+            partial.replace(output)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        if partial != output:
+            partial.unlink(missing_ok=True)
         raise UsageError(text("cli.report.unwritable", lang, path=output, reason=error.strerror or error)) from None
     name = "/".join(part for part in (session.run, session.session) if part)
     print(text("cli.report.written", lang, path=output, session=name, size=len(content)), file=sys.stderr)

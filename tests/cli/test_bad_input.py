@@ -323,3 +323,37 @@ def test_a_real_ctrl_c(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode in (2, command.INTERRUPTED) and "Traceback" not in errors
+
+
+@pytest.mark.parametrize(
+    ("redirection", "status", "words"), [(">/dev/full", 2, "No space left on device"), (">&-", 0, "")]
+)
+def test_an_output_that_takes_nothing(demo_logs: Path, redirection: str, status: int, words: str):
+    command = f'"$0" -m tb_gpu_doctor.cli.main check "$1" --lang en {redirection}'
+    done = subprocess.run(
+        ["sh", "-c", command, sys.executable, str(demo_logs / "healthy")],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        env=os.environ | {"COLUMNS": "80"},
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    assert words in done.stderr and "Traceback" not in done.stderr and "Unexpected" not in done.stderr
+    assert done.stderr.count("\n") == (1 if words else 0)
+
+
+@pytest.mark.parametrize("subcommand", ["baseline", "report"])
+def test_an_output_that_is_no_file_is_written_through_and_stays(demo_logs: Path, tmp_path: Path, subcommand: str):
+    # A rename would put a file in the place of the device or the link.
+    target, link, pipe = tmp_path / "target", tmp_path / "link", tmp_path / "pipe"
+    target.write_text("")
+    link.symlink_to(target)
+    os.mkfifo(pipe)
+    healthy = str(demo_logs / "healthy")
+    assert main([subcommand, healthy, "-o", str(link)]) == 0
+    assert link.is_symlink() and target.stat().st_size > 1000
+    with subprocess.Popen(["wc", "-c", str(pipe)], stdout=subprocess.PIPE, text=True) as reader:
+        assert main([subcommand, healthy, "-o", str(pipe)]) == 0
+        assert int(reader.communicate(timeout=60)[0].split()[0]) == target.stat().st_size
+    assert pipe.is_fifo() and {path.name for path in tmp_path.iterdir()} == {"target", "link", "pipe"}

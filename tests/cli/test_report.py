@@ -51,3 +51,9 @@ def test_what_cannot_be_done_is_said_in_one_line(
     told = capsys.readouterr().err.strip()
     assert told.startswith("gpu-doctor: error: ") and words in told and "\n" not in told
     assert not list(tmp_path.iterdir())
+
+
+def test_it_reads_on_this_machine_only(demo_logs: Path, capsys: pytest.CaptureFixture[str]):
+    # Nearly every column of a profile goes into the page, and a cluster's workers keep those with them.
+    assert main(["report", str(demo_logs), "--dask", "tcp://localhost:8786", "--lang", "en"]) == 2
+    assert "unknown argument --dask" in capsys.readouterr().err
