@@ -12,6 +12,7 @@ from rich.text import Text
 
 from tb_gpu_doctor.comparison.results import Comparison, FindingComparison, KernelChange
 from tb_gpu_doctor.report.comparison_json import grid_sentences, headline
+from tb_gpu_doctor.report.hanging import print_hanging
 from tb_gpu_doctor.report.words import say
 from tb_gpu_doctor.texts import has_text, pick_language, text
 from tb_gpu_doctor.texts.numbers import clean, duration, number, percent, signed_percent, size
@@ -43,7 +44,7 @@ _CAUSES = (
 def print_comparison(comparison: Comparison, console: Console, lang: str = "en") -> None:
     """Print a comparison; sentences are wrapped at the console's width."""
     for line in _lines(comparison, console.width, pick_language(lang)):
-        console.print(line, soft_wrap=False)
+        print_hanging(line, console)
 
 
 def part_name(part: str, lang: str) -> str:
@@ -187,17 +188,19 @@ def _kernel(kernel: KernelChange, width: int, lang: str, with_shape: bool) -> Te
 
 
 def _telemetry(comparison: Comparison, lang: str) -> Iterator[Text]:
-    """What was recorded in both, side by side."""
+    """What was recorded beside both, and the occupancy of their kernels, side by side."""
     before, after = comparison.before, comparison.after
     values = {
         name: (before.telemetry[name], after.telemetry[name]) for name in before.telemetry if name in after.telemetry
     }
+    section = "telemetry" if values else "occupancy"
     if before.occupancy is not None and after.occupancy is not None:
+        # Of the profiles themselves, whatever was recorded beside them.
         values["occupancy"] = (before.occupancy, after.occupancy)
     if not values:
         return
     yield Text()
-    yield _title("telemetry", lang)
+    yield _title(section, lang)
     for name, (old, new) in values.items():
         words = f"{_figure(name, old, lang)} → {_figure(name, new, lang)}"
         yield Text(f"  {text(f'compare.telemetry.{name}', lang)}: {words}")

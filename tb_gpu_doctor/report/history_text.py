@@ -11,6 +11,7 @@ from rich.text import Text
 from tb_gpu_doctor.analysis.step_parts import PART_IDS
 from tb_gpu_doctor.analysis.vocabulary import CAUSE_IDS
 from tb_gpu_doctor.comparison.history import History, HistoryEntry
+from tb_gpu_doctor.report.hanging import print_hanging
 from tb_gpu_doctor.report.history_json import change_sentence, entry_name, history_headline
 from tb_gpu_doctor.report.words import say
 from tb_gpu_doctor.texts import pick_language, text
@@ -24,7 +25,7 @@ _WAITING = PART_IDS.index("communication_wait")
 def print_history(history: History, console: Console, lang: str = "en") -> None:
     """Print a history; sentences are wrapped at the console's width."""
     for line in _lines(history, pick_language(lang)):
-        console.print(line)
+        print_hanging(line, console)
 
 
 def _lines(history: History, lang: str) -> Iterator[Text]:
