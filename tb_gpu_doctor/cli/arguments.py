@@ -40,6 +40,13 @@ class Parser(argparse.ArgumentParser):
         self._optionals.title = text("cli.headings.options", lang)
         self.add_argument("-h", "--help", action="help", help=text("cli.help.help", lang))
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Complain of unknown arguments where they stand: argparse leaves a subcommand's to the command above."""
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return known, unknown
+
     def error(self, message: str) -> NoReturn:
         """Raise the complaint in the user's language."""
         key, found = "other", {"what": message}
