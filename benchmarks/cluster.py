@@ -202,15 +202,13 @@ def ratios(found: Sequence[Growth]) -> list[str]:
     for name, words in PARTS.items():
         first, last = max(getattr(before, name), 1e-4), max(getattr(after, name), 1e-4)
         exponent = math.log(last / first) / math.log(times)
-        # Clocks compare all with all, which only shows among many hosts.
-        power = max(1.0, exponent) if name != "clock_seconds" else max(2.0, exponent)
-        paper = last * (ON_PAPER / after.hosts) ** power
+        paper = last * (ON_PAPER / after.hosts) ** max(1.0, exponent)
         lines.append(f"| {words} | {first:.3f} | {last:.3f} | {last / first:.1f} | {exponent:.2f} | {paper:,.0f} |")
     return lines
 
 
 def clocks_of_many(folder: Path, hosts: int) -> str:
-    """What aligning clocks takes for ``hosts`` hosts made of copies, agreeing and not."""
+    """What aligning clocks takes for ``hosts`` hosts made of copies."""
     from tb_gpu_doctor.analysis.clocks import find_clocks
     from tb_gpu_doctor.analysis.collectives import match_collectives
     from tb_gpu_doctor.parallel.one_file import analyse_file
@@ -315,9 +313,9 @@ hosts told; their columns lay in files, and one host's at a time was read to ans
 
 {ratios}
 
-On paper: every part goes on with its exponent, and with 1 at least; the alignment of clocks compares all with all and
-counts with 2 at least. Measured for {paper:,} hosts, by repeating the collectives of the largest job:
-{measured}. At {paper:,} hosts about {gigabytes:.2f} GB travel.
+On paper: every part goes on with its exponent, and with 1 at least. Measured: aligning the clocks of {paper:,} hosts,
+made by repeating the collectives of the largest job, takes {measured}.
+At {paper:,} hosts about {gigabytes:.2f} GB travel.
 
 ## What a host of {big:,} events tells
 
