@@ -145,9 +145,7 @@ class Store:
 
     def _path(self, key: str) -> Path:
         assert self._folder is not None
-        name = hashlib.sha256(
-            f"{self._version or own_version()}\0{key}".encode("utf-8", "surrogateescape")
-        ).hexdigest()
+        name = hashlib.sha256(f"{self._version or own_version()}\0{key}".encode("utf-8", "surrogateescape")).hexdigest()
         return self._folder / f"{name}{_SUFFIX}"
 
     def _entries(self) -> Iterator[tuple[Path, float, int]]:
