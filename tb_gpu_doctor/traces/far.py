@@ -68,6 +68,16 @@ class _Far:
         return _made, (self._kind, self._away, kept)
 
 
+class _Away:
+    """A field that has a default, which stands in the class and would be taken for the value."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: _Far, _: type) -> Any:
+        return instance.__getattr__(self._name)
+
+
 def _length(self: Any) -> int:
     return int(vars(self)["_length"])
 
@@ -91,6 +101,7 @@ class _FarDeviceEvents(_Far):
 def _class(kind: type, away: frozenset[str]) -> type:
     base = _FarDeviceEvents if kind is DeviceEvents else _Far
     namespace: dict[str, Any] = {"_kind": kind, "_away": away, "__module__": __name__}
+    namespace |= {name: _Away(name) for name in away if hasattr(kind, name)}
     if hasattr(kind, "__len__"):
         namespace["__len__"] = _length
     return type(f"Far{kind.__name__}", (base, kind), namespace)

@@ -123,3 +123,14 @@ def test_far_parts_answer_like_near_ones(tmp_path: Path) -> None:
     assert far_trace.device_stats.get("nothing") is None
     with pytest.raises(AttributeError):
         _ = events.nothing
+
+
+def test_far_fields_with_defaults_are_fetched(tmp_path: Path) -> None:
+    write_job(tmp_path, "kineto", 1, 4_000)
+    ((_, trace, analysis),) = next(sessions(tmp_path))
+    _, far_analysis = Desk().hold(trace, analysis)
+    known, found = analysis.kernels, far_analysis.kernels
+    assert known.ops is not None and found.ops is not None and known.steps is not None and found.steps is not None
+    assert np.array_equal(found.ops.total_ps, known.ops.total_ps)
+    assert np.array_equal(found.steps.kernel_ps, known.steps.kernel_ps)
+    assert found.ops is found.ops
