@@ -114,15 +114,6 @@ def add_output(parser: argparse.ArgumentParser, lang: str, words: str, default: 
     )
 
 
-def part_of(output: str) -> str:
-    """Where to write a file until it is whole; the file itself where it is a link, a pipe or a device such as
-    ``/dev/stdout``, which renaming another one to it would replace.
-    """
-    if os.path.islink(output) or (os.path.exists(output) and not os.path.isfile(output)):
-        return output
-    return f"{output}.{os.getpid()}.part"
-
-
 def add_cluster(parser: argparse.ArgumentParser, lang: str) -> None:
     """The option of the subcommands that read whole sessions: where to do so, see `working_place`."""
     parser.add_argument("--dask", metavar="tcp://HOST:PORT", help=text("cli.help.dask", lang))

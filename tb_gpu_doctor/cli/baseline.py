@@ -7,8 +7,9 @@ import contextlib
 import os
 import sys
 
-from tb_gpu_doctor.cli.arguments import Parser, add_cluster, add_language, add_output, add_session, part_of
+from tb_gpu_doctor.cli.arguments import Parser, add_cluster, add_language, add_output, add_session
 from tb_gpu_doctor.cli.packs import called, readable
+from tb_gpu_doctor.files.writing import part_of
 from tb_gpu_doctor.texts import text
 
 

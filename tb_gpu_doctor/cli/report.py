@@ -7,8 +7,9 @@ import os
 import sys
 from pathlib import Path
 
-from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_language, add_output, add_session, part_of
+from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_language, add_output, add_session
 from tb_gpu_doctor.cli.progress import progress_bar
+from tb_gpu_doctor.files.writing import part_of
 from tb_gpu_doctor.texts import text
 
 _DEFAULT = "gpu-doctor-report.html"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +14,7 @@ from tb_gpu_doctor.comparison.findings import TELEMETRY_KINDS, could_show
 from tb_gpu_doctor.comparison.limits import Limits
 from tb_gpu_doctor.comparison.results import Comparison
 from tb_gpu_doctor.comparison.summary import FindingSum, RunSummary
-from tb_gpu_doctor.diagnosis.model import PROFILE_KINDS, Phrase
+from tb_gpu_doctor.diagnosis.model import PROFILE_KINDS, SEVERITIES, Phrase
 from tb_gpu_doctor.traces.columns import PS_PER_MS
 
 Status = Literal["pass", "regression", "cannot_tell"]
@@ -151,7 +151,7 @@ def _findings(run: RunSummary, limits: Limits, comparison: Comparison | None) ->
     known = {finding.kind for finding in old.findings if finding.severity in limits.new_findings} if old else set()
     # ... unless it costs no more than then, as kernels do that are a larger part of steps that became shorter.
     harmless = {entry.kind for entry in comparison.findings if entry.change in _NOT_WORSE} if comparison else set()
-    for finding in run.findings:
+    for finding in _once(run.findings):
         if finding.kind in limits.allowed:
             continue
         # What is told as a part of another finding weighs as much as that one, unless that one is allowed.
@@ -197,6 +197,20 @@ def _findings(run: RunSummary, limits: Limits, comparison: Comparison | None) ->
         yield CheckItem("findings", "cannot_tell", Phrase(key, {"reason": doubts[0]} if doubts else {}))
     else:
         yield CheckItem("findings", "pass", Phrase("check.no_findings"))
+
+
+def _once(findings: Sequence[FindingSum]) -> Iterator[FindingSum]:
+    """One finding of each kind and of each that it is a part of: the loudest, of these the costliest."""
+    worst: dict[tuple[str, str | None], FindingSum] = {}
+
+    def weight(finding: FindingSum) -> tuple[int, float]:
+        return -SEVERITIES.index(finding.severity), finding.saving_ps_per_step or 0.0
+
+    for finding in findings:
+        key = (finding.kind, finding.part_of)
+        if key not in worst or weight(finding) > weight(worst[key]):
+            worst[key] = finding
+    yield from worst.values()
 
 
 def _finding(key: str, finding: FindingSum) -> Phrase:

@@ -52,7 +52,7 @@ def read_limits(path: str, known_kinds: frozenset[str]) -> Limits:
     """Read a TOML file; unknown names are errors, since a misspelt limit would check nothing.
 
     Raises:
-        TraceError: ``unreadable_file``, ``bad_toml``, ``unknown_setting`` or ``bad_setting``.
+        TraceError: ``unreadable_file``, ``bad_toml``, ``unknown_setting``, ``bad_setting`` or ``bad_share``.
     """
     content = _read(path)
     sections: dict[str, dict[str, Any]] = {}
@@ -65,7 +65,8 @@ def read_limits(path: str, known_kinds: frozenset[str]) -> Limits:
     if not isinstance(idle, dict):
         raise TraceError("bad_setting", path, name="limits.idle", value=str(idle))
     _only(path, "check", check, ("baseline",))
-    _only(path, "limits", limits, ("step_time_ms", "step_time_increase", "idle_share", "waiting_share", "occupancy"))
+    numbers = ("step_time_ms", "step_time_increase", "idle_share", "waiting_share", "occupancy")
+    _only(path, "limits", limits, numbers, "idle")
     _only(path, "limits.idle", idle, CAUSE_IDS)
     _only(path, "findings", findings, ("severities", "kinds", "allowed", "new"))
     baseline = check.get("baseline")
@@ -114,16 +115,18 @@ def _read(path: str) -> dict[str, Any]:
         raise TraceError("bad_toml", path, reason=str(error)) from error
 
 
-def _only(path: str, section: str, found: Mapping[str, Any], known: tuple[str, ...]) -> None:
+def _only(path: str, section: str, found: Mapping[str, Any], known: tuple[str, ...], *tables: str) -> None:
+    """Refuse other names than the ``known`` ones; ``tables`` have been taken out and are known as well."""
     for name in found:
         if name not in known:
-            raise TraceError("unknown_setting", path, name=f"{section}.{name}", known=list(known))
+            raise TraceError("unknown_setting", path, name=f"{section}.{name}", known=[*known, *tables])
 
 
 def _number(path: str, name: str, value: Any, most: float) -> float:
     """A share above 1 is meant as percent, and would never be exceeded."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
-        raise TraceError("bad_setting", path, name=name, value=str(value))
+        is_percent = most == 1.0 and isinstance(value, int | float) and 1 < value <= 100
+        raise TraceError("bad_share" if is_percent else "bad_setting", path, name=name, value=str(value))
     return float(value)
 
 

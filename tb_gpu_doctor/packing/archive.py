@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable
 
+from tb_gpu_doctor.files.writing import part_of
 from tb_gpu_doctor.packing.errors import PackError
 
 # 1 January 1980, the earliest time that a zip can tell.
@@ -47,8 +50,15 @@ def write_archive(path: str, folder: str, files: Iterable[str], report: Callable
     Raises:
         PackError: ``cannot_write``.
     """
-    beside = f"{path}.{os.getpid()}.part"
+    beside = part_of(path)
     try:
+        if beside == path:  # a link or a device: a zip goes back in its file, which those may not allow
+            with tempfile.TemporaryDirectory(prefix="gpu-doctor-") as temporary:
+                whole = os.path.join(temporary, "pack.zip")
+                size = write_archive(whole, folder, files, report)
+                with open(whole, "rb") as source_file, open(path, "wb") as through:
+                    shutil.copyfileobj(source_file, through)
+            return size
         with zipfile.ZipFile(beside, "w", allowZip64=True) as archive:
             for name in sorted(files):
                 info = zipfile.ZipInfo(name, _NO_TIME)
@@ -69,7 +79,7 @@ def write_archive(path: str, folder: str, files: Iterable[str], report: Callable
     except OSError as error:
         raise PackError("cannot_write", path, reason=error.strerror or str(error)) from error
     finally:
-        if os.path.exists(beside):
+        if beside != path and os.path.exists(beside):
             os.unlink(beside)
 
 

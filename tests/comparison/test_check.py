@@ -160,6 +160,16 @@ def test_findings_may_be_forbidden_allowed_or_new() -> None:
     assert MS == 10**9
 
 
+def test_several_findings_of_a_kind_are_one_item() -> None:
+    """The loudest; of two as loud the costlier one."""
+    mild, dear = finding("low_occupancy", "warning"), finding("low_occupancy", "critical")
+    cheap = dataclasses.replace(dear, cause="registers", saving_ps_per_step=1.0)
+    dear = dataclasses.replace(dear, saving_ps_per_step=2.0 * MS)
+    (item,) = check(summary(findings=(mild, cheap, dear, mild)), Limits()).items
+    assert (item.id, item.status) == ("findings.low_occupancy", "regression")
+    assert item.message.params["cost"] == 2.0 * MS
+
+
 def test_what_is_told_as_a_part_of_another_finding_is_forbidden_all_the_same() -> None:
     part = dataclasses.replace(finding("input_bound", "critical"), part_of="imbalance")
     run = summary(findings=(finding("imbalance"), part))

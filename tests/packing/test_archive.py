@@ -63,6 +63,15 @@ def test_a_pack_appears_whole_or_not_at_all(folder: Path, tmp_path: Path) -> Non
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["is_a_folder", "source"]
 
 
+def test_links_and_devices_are_written_through_and_not_replaced(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "link.zip").symlink_to(tmp_path / "real.zip")
+    size = write_archive(str(tmp_path / "link.zip"), str(folder), ["two.json.gz"])
+    assert (tmp_path / "link.zip").is_symlink() and (tmp_path / "real.zip").stat().st_size == size
+    (tmp_path / "null").symlink_to("/dev/null")
+    write_archive(str(tmp_path / "null"), str(folder), ["two.json.gz"])
+    assert Path("/dev/null").is_char_device() and (tmp_path / "null").is_symlink()
+
+
 @pytest.mark.parametrize(
     "name", ["../evil", "a/../../evil", "/etc/evil", "C:/evil", "a\\..\\evil", "a//b", "./a", "a/\x00b", "", "x" * 300]
 )
