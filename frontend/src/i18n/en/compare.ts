@@ -97,4 +97,10 @@ export const compare = {
   verdict_word_warning: "could be faster",
   verdict_word_ok: "healthy",
   verdict_word_cannot_tell: "cannot tell",
+  cause_slow_gpu: "a slow GPU",
+  cause_uneven_work: "uneven work",
+  cause_late_input: "late input",
+  cause_late_host: "a late host",
+  cause_near_limit: "near its limit",
+  cause_growing: "growing",
 } as const;

@@ -78,7 +78,7 @@ export const compare: Texts<typeof en> = {
   compare_occupancy_before: "Ocupación antes",
   compare_occupancy_after: "Ocupación después",
   term_compare_kernel:
-    "Tiempo de todas sus llamadas por GPU y paso (o muestra), después menos antes. Mismo nombre, rejilla y bloque: el mismo kernel.",
+    "Tiempo de todas sus llamadas por GPU y paso (o muestra), después menos antes. Mismo nombre, malla y bloque: el mismo kernel.",
   term_compare_calls: "Llamadas por GPU y paso (o muestra).",
   compare_beside: "Lado a lado",
   compare_measure: "Medida",
@@ -101,4 +101,10 @@ export const compare: Texts<typeof en> = {
   verdict_word_warning: "podría ir más rápido",
   verdict_word_ok: "sano",
   verdict_word_cannot_tell: "no se puede saber",
+  cause_slow_gpu: "una GPU lenta",
+  cause_uneven_work: "trabajo desigual",
+  cause_late_input: "datos de entrada tardíos",
+  cause_late_host: "un host que llega tarde",
+  cause_near_limit: "cerca del límite",
+  cause_growing: "en aumento",
 };

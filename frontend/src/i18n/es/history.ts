@@ -36,5 +36,5 @@ export const history: Texts<typeof en> = {
   history_left_out: "No se compara porque",
   term_history_step: "Media de los pasos completos y de las GPU.",
   term_history_left_out:
-    "Las sesiones solo se comparan entre sí si se parecen a la más reciente: GPU, lote o rejillas, y al menos cinco pasos completos.",
+    "Las sesiones solo se comparan entre sí si se parecen a la más reciente: GPU, lote o mallas, y al menos cinco pasos completos.",
 };
