@@ -30,7 +30,8 @@ function side(finding: ComparedFinding, which: "before" | "after", unit: Compari
 }
 
 function causeWords(cause: string): string {
-  for (const prefix of ["category", "limiter", "cause"]) if (hasMessage(`${prefix}_${cause}`)) return tId(prefix, cause);
+  for (const prefix of ["category", "limiter", "cause"])
+    if (hasMessage(`${prefix}_${cause}`)) return tId(prefix, cause);
   return shorten(cause.replaceAll("_", " "), 40);
 }
 
