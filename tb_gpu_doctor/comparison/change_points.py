@@ -17,6 +17,7 @@ from itertools import pairwise
 from statistics import NormalDist
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tb_gpu_doctor.comparison.bootstrap import CONFIDENCE, Interval, t_quantile
 from tb_gpu_doctor.comparison.level_tests import (
@@ -128,10 +129,9 @@ def find_levels(
     alone = np.zeros(len(raw), np.bool_) if any_distribution else lone_runs(raw, floor)
     values = without_lone_runs(raw, alone)
     cuts, has_moved = _cuts(values, least, floor, tails, any_distribution)
-    cuts = _settled(values, floor, cuts)[:most]
+    cuts = _settled(values, floor, cuts, alone)[:most]
     changes = [_change(values, floor, cuts, index) for index in range(len(cuts))]
-    # only older runs are left aside when the newest are judged
-    judged = np.concatenate((values[:-TAIL], raw[-TAIL:]))
+    judged = _with_newest(raw, values, alone)
     drift = None
     if has_moved and not cuts:
         third = max(len(values) // 3, 1)
@@ -177,15 +177,28 @@ def _is_real(values: Float64, fit: Fit, tail: float) -> bool:
     return not is_permutable(len(values)) or chance_by_permutation(values, fit) <= tail
 
 
-def _settled(values: Float64, floor: float, cuts: list[int]) -> list[int]:
-    """The cuts moved to where each is likeliest between its neighbours."""
+def _with_newest(raw: Float64, values: Float64, alone: NDArray[np.bool_]) -> Float64:
+    """The values that the newest are judged by: only older runs are left aside, unless the very newest one is as ever.
+
+    One that differs by itself would otherwise make two newest ones of itself and the usual one after it.
+    """
+    judged = np.concatenate((values[:-1], raw[-1:]))
+    if len(raw) > 1 and alone[-1] and (raw[-1] - values[-2]) * (raw[-2] - values[-2]) > 0:
+        judged[-2] = raw[-2]
+    return judged
+
+
+def _settled(values: Float64, floor: float, cuts: list[int], alone: NDArray[np.bool_]) -> list[int]:
+    """The cuts moved to where each is likeliest between its neighbours; none begins with a run that is left aside."""
     cuts = list(cuts)
     for index in range(len(cuts)):
         low, high = _between(cuts, index, len(values))
         chances = _places(values[low:high], cuts[index] - low, floor)
         allowed = chances[LEAST_RUNS - 1 : len(chances) - LEAST_RUNS + 1]
-        if len(allowed):
-            cuts[index] = low + LEAST_RUNS + int(allowed.argmax())
+        first = low + LEAST_RUNS
+        allowed = np.where(alone[first : first + len(allowed)], -1.0, allowed)
+        if len(allowed) and allowed.max() >= 0:
+            cuts[index] = first + int(allowed.argmax())
     return cuts
 
 

@@ -28,6 +28,8 @@ LEAST_LEVEL = 0.03
 _STRICTNESS = 10.0
 # How sure a part of the step must be to have changed with it.
 _ALONG = 0.99
+# By how much sessions' means may vary for their own steps, times what is usual: few steps tell it no better.
+_MOST_VARIED = 2.0
 _CAUSES = [PART_IDS.index(cause) for cause in CAUSE_IDS]
 _WAITING = PART_IDS.index("communication_wait")
 
@@ -176,7 +178,7 @@ def _changes(ordered: Sequence[HistoryEntry], compared: Sequence[int]) -> Histor
     step = means["step"]
     if (step <= 0).any():
         return History(tuple(ordered), ())
-    floor = float(np.mean([variance_of_mean(values) / float(values.mean()) ** 2 for values in series["step"]]))
+    floor = _usual([variance_of_mean(values) / float(values.mean()) ** 2 for values in series["step"]])
     levels = find_levels(np.log(step), LEAST_LEVEL, floor)
     changes = [_step_change(step, point, levels.lone, compared) for point in levels.changes]
     for metric in METRICS[1:]:
@@ -187,7 +189,7 @@ def _changes(ordered: Sequence[HistoryEntry], compared: Sequence[int]) -> Histor
     return History(
         tuple(ordered),
         tuple(sorted(changes, key=lambda change: (change.entry, METRICS.index(change.metric)))),
-        None if levels.drift is None else _drift(step),
+        None if levels.drift is None else _drift(step, levels.lone),
         _newest(step, levels, compared),
         None if levels.noticeable is None else math.expm1(levels.noticeable),
         tuple(compared[index] for index in levels.lone if levels.newest is None or index < levels.newest.index),
@@ -199,14 +201,22 @@ def _step_change(step: Float64, point: ChangePoint, lone: Sequence[int], compare
     return _at("step", point, compared, before, after, _relative(point.height, after / before - 1))
 
 
+def _usual(variances: Sequence[float]) -> float:
+    """Their mean, but not far above what most have: a session that stalled once tells nothing of the others."""
+    return min(float(np.mean(variances)), _MOST_VARIED * float(np.median(variances)))
+
+
 def _sides(means: Float64, point: ChangePoint, lone: Sequence[int]) -> tuple[float, float]:
     """Mean before and after, of the sessions that are not left aside."""
+    low, high = point.index - point.runs_before, point.index + point.runs_after
+    return _mean(means, low, point.index, lone), _mean(means, point.index, high, lone)
+
+
+def _mean(means: Float64, low: int, high: int, lone: Sequence[int]) -> float:
+    """Mean of sessions of a range that are not left aside; of all where that leaves none."""
     kept = np.ones(len(means), np.bool_)
     kept[list(lone)] = False
-    low, high = point.index - point.runs_before, point.index + point.runs_after
-    sides = (slice(low, point.index), slice(point.index, high))
-    before, after = (float(means[side][kept[side] | ~kept[side].any()].mean()) for side in sides)
-    return before, after
+    return float(means[low:high][kept[low:high] | ~kept[low:high].any()].mean())
 
 
 def _part_changes(
@@ -260,16 +270,16 @@ def _at(
     )
 
 
-def _drift(step: Float64) -> Drift:
-    third = len(step) // 3
-    return Drift(float(step[:third].mean()), float(step[-third:].mean()))
+def _drift(step: Float64, lone: Sequence[int]) -> Drift:
+    third, sessions = len(step) // 3, len(step)
+    return Drift(_mean(step, 0, third, lone), _mean(step, sessions - third, sessions, lone))
 
 
 def _newest(step: Float64, levels: Levels, compared: Sequence[int]) -> NewestSessions | None:
     newest = levels.newest
     if newest is None:
         return None
-    before, after = float(step[newest.first_before : newest.index].mean()), float(step[newest.index :].mean())
+    before, after = _mean(step, newest.first_before, newest.index, levels.lone), float(step[newest.index :].mean())
     change = _relative(newest.height, after / before - 1)
     return NewestSessions(compared[newest.index], len(step) - newest.index, before, after, change)
 

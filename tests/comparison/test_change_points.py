@@ -73,6 +73,27 @@ def test_a_lone_run_is_left_aside() -> None:
     assert found.changes[0].height.value == pytest.approx(math.log(1.1), abs=0.02)
 
 
+def test_a_lone_run_before_the_newest_makes_no_two_of_them() -> None:
+    for runs in (12, 20, 45):
+        values = series([100.0] * runs, seed=runs)
+        values[-2] += 0.7
+        found = find_levels(values, 0.03)
+        assert found.newest is None and found.lone == (runs - 2,), runs
+    values = series([100.0] * 20, seed=3)
+    values[-2:] += (0.7, 0.3)
+    newest = find_levels(values, 0.03).newest
+    assert newest is not None and newest.index == 18, "both are slower: whether one is more so does not matter"
+
+
+def test_no_lone_run_is_named_as_the_first_of_a_level() -> None:
+    for seed in range(5):
+        values = series([100.0] * 6 + [300.0] + [120.0] * 6, seed=seed)
+        found = find_levels(values, 0.03)
+        (change,) = found.changes
+        assert found.lone == (6,) and change.index == 7 and change.earliest <= 7 <= change.latest
+        assert (change.runs_before, change.runs_after) == (7, 6)
+
+
 def test_small_changes_are_not_looked_for() -> None:
     values = series([100.0] * 10 + [102.0] * 10, seed=0, scatter=0.001)
     assert find_levels(values, 0.03).changes == () and len(find_levels(values, 0.01).changes) == 1

@@ -132,6 +132,30 @@ def test_a_session_unlike_its_neighbours_is_left_aside() -> None:
     assert change.entry == 6 and change.before == pytest.approx(100 * MS, rel=0.01)
 
 
+def test_a_session_left_aside_is_in_no_mean() -> None:
+    means = [100.0] * 14
+    means[5], means[13] = 1_000, 120
+    history = build_history([entry(index, summary(noisy(mean, seed=index))) for index, mean in enumerate(means)])
+    newest = history.newest
+    assert history.lone == (5,) and newest is not None and newest.entry == 13
+    assert newest.before == pytest.approx(100 * MS, rel=0.01)
+    assert newest.change.value == pytest.approx(0.2, abs=0.02)
+    assert newest.change.low < newest.change.value < newest.change.high
+    means = [100.0 + index for index in range(21)]
+    means[3] = 900
+    history = build_history([entry(index, summary(noisy(mean, seed=index))) for index, mean in enumerate(means)])
+    assert history.lone == (3,) and history.drift is not None
+    assert history.drift.before == pytest.approx(103 * MS, rel=0.01)
+
+
+def test_one_session_with_a_stalled_step_does_not_hide_what_the_others_show() -> None:
+    steps = [noisy(100 if index < 10 else 120, seed=index) for index in range(20)]
+    steps[4][7] = 10_000
+    history = build_history([entry(index, summary(found)) for index, found in enumerate(steps)])
+    assert history.lone == (4,)
+    assert history.first_regression is not None and history.first_regression.entry == 10
+
+
 def with_wait(wait_ms: float, seed: int, compute_ms: float = 100) -> RunSummary:
     """Steps that compute, and wait besides."""
     computing = np.array(noisy(compute_ms, seed=seed))
