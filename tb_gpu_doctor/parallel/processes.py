@@ -119,8 +119,13 @@ class WorkerProcesses(Executor):
             if len(self._threads) < self._count:
                 # Daemon threads: the interpreter must be able to end in the middle of a task.
                 thread = threading.Thread(target=self._serve, name="gpu-doctor-file", daemon=True)
-                self._threads.append(thread)
-                thread.start()
+                try:
+                    thread.start()
+                except RuntimeError as error:  # the system lets us have no more of them
+                    if not self._threads:
+                        raise WorkersCannotStart(str(error)) from None
+                else:
+                    self._threads.append(thread)
             self._jobs.put(job)
         return job.future
 
@@ -181,7 +186,7 @@ class WorkerProcesses(Executor):
             try:
                 result = worker.run(job.task, job.report)
             except BaseException as error:
-                if isinstance(error, BrokenExecutor):
+                if isinstance(error, BrokenExecutor) or not worker.is_idle:
                     self._ended(worker)
                     worker = None
                 job.future.set_exception(error)
@@ -268,18 +273,20 @@ class _Worker:
         self._number = number
         self._background = background
         self._reader = Reader(number)
+        # False in the middle of a task: whatever comes next through the pipe belongs to it.
+        self.is_idle = True
 
     def greet(self) -> None:
         """Wait until the process can work; it is killed if that takes too long."""
         timer = threading.Timer(START_TIMEOUT_S, self.kill)
         timer.daemon = True
-        timer.start()
         try:
+            timer.start()
             pickle.dump((list(sys.path), self._number, self._background), self._input, protocol=5)
             self._input.flush()
             if not isinstance(pickle.load(self._output), Ready):
-                raise WorkersCannotStart("a strange answer")
-        except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
+                raise ValueError("a strange answer")
+        except Exception as error:  # what else writes to the pipe, before the doctor has it, may read as anything
             raise WorkersCannotStart(f"{type(error).__name__}: {error}") from None
         finally:
             timer.cancel()
@@ -289,8 +296,10 @@ class _Worker:
 
         Raises:
             WorkerDied: the process ended.
+            Exception: also what ``report`` raises; then the process is not idle, and of no further use.
         """
         sent = pickle.dumps(task, protocol=5)  # its own failures are the caller's, not the pipe's
+        self.is_idle = False
         try:
             self._input.write(sent)
             self._input.flush()
@@ -304,9 +313,11 @@ class _Worker:
             if isinstance(message, Progress):
                 if report is not None:
                     report(message.stage, message.fraction)
-            elif isinstance(message, Raised):
+                continue
+            self.is_idle = True
+            if isinstance(message, Raised):
                 raise message.error from _There(message.where)
-            elif isinstance(message, Done):
+            if isinstance(message, Done):
                 return self._reader.unpack(message.result)
 
     def kill(self) -> None:

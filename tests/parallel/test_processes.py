@@ -8,6 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import BrokenExecutor, Future, wait
 from pathlib import Path
@@ -112,6 +113,54 @@ def test_a_worker_that_dies_takes_only_its_own_task_with_it(pool: WorkerProcesse
     with pytest.raises(WorkerDied) as killed:
         sleeping.result(60)
     assert killed.value.reason == "SIGKILL"
+
+
+def told_and_named(name: str, report) -> str:
+    report("decoding", 0.5)
+    return name
+
+
+def test_a_listener_that_fails_does_not_leave_its_answer_to_the_next_task(pool: WorkerProcesses):
+    def fail(_stage: str, _fraction: float) -> None:
+        raise BrokenPipeError("nobody reads what is shown")
+
+    with pytest.raises(BrokenPipeError):
+        pool.submit_reporting(fail, told_and_named, "first").result(60)
+    assert pool.submit_reporting(lambda *_: None, told_and_named, "second").result(60) == "second"
+    assert len(workers_of(os.getpid())) == 1
+
+
+@pytest.mark.parametrize("alive", [0, 1])
+def test_where_no_thread_can_start_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch, alive: int):
+    pool = WorkerProcesses(alive + 1)
+    for _ in range(alive):
+        assert pool.submit(abs, -1).result(60) == 1
+
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        if alive:
+            assert [pool.submit(abs, -2).result(60) for _ in range(2)] == [2, 2], "one does the work of all"
+        else:
+            for _ in range(2):
+                with pytest.raises(WorkersCannotStart):
+                    pool.submit(abs, -2)
+    pool.kill()
+
+
+@pytest.mark.parametrize("printed", ["coverage\nis on\n", "hello", "N."])
+def test_an_interpreter_that_says_other_things_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, printed: str):
+    talking = tmp_path / "python"
+    talking.write_text(f"#!/bin/sh\nprintf '{printed}'\nexec '{sys.executable}' \"$@\"\n")
+    talking.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(talking))
+    pool = WorkerProcesses(1)
+    with pytest.raises(WorkersCannotStart):
+        pool.submit(abs, -1).result(20)
+    pool.kill()
+    assert gone(workers_of(os.getpid()))
 
 
 def test_kill_ends_everything_at_once():
