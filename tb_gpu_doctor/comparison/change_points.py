@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from tb_gpu_doctor.comparison.bootstrap import CONFIDENCE, Interval, t_quantile
 from tb_gpu_doctor.comparison.level_tests import (
     LEAST_RUNS,
-    TAIL,
     Fit,
     Float64,
     Shape,
