@@ -183,7 +183,7 @@ def from_dict(data: Mapping[str, Any]) -> RunSummary:
         verdict=_one_of(data["verdict"], (*SEVERITIES, "ok", "cannot_tell")),
         models=tuple(None if name is None else str(name) for name in _bounded(data["gpus"], _MAX_GPUS)),
         hosts=int(_number(data["hosts"])),
-        batch=None if data["batch"] is None else int(_number(data["batch"])),
+        batch=_count(data["batch"]),
         step_source=_one_of(steps["source"], ("marked", "inferred", "none")),
         step_count=count,
         median_ps=_ps(steps["median_ms"]),

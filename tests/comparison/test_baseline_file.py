@@ -50,6 +50,13 @@ def test_what_another_finding_tells_as_its_part_is_not_lost(demo_logs: Path) -> 
     assert "imbalance" in {found.kind for found in slow.findings}
 
 
+@pytest.mark.parametrize("batch", [0, 0.5])
+def test_a_batch_of_nothing_is_an_unknown_one(batch: float) -> None:
+    baseline = baseline_file.from_dict({**baseline_file.to_dict(summary()), "batch": batch})
+    comparison = compare(baseline, summary(batch=8))
+    assert baseline.batch is None and comparison.unit == "step" and comparison.outcome == "same"
+
+
 def test_a_baseline_reads_well_in_a_review() -> None:
     lines = baseline_file.to_json(summary()).splitlines()
     assert sum('"gemm"' in line for line in lines) == 1 and max(map(len, lines)) < 600
