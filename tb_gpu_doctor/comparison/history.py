@@ -15,6 +15,7 @@ from tb_gpu_doctor.comparison.bootstrap import LEAST_STEPS, Interval, variance_o
 from tb_gpu_doctor.comparison.change_points import ChangePoint, Levels, find_levels, step_height
 from tb_gpu_doctor.comparison.compare import FEW_COMMON, LEAST_CHANGE
 from tb_gpu_doctor.comparison.kernels import common_share, grid_growth
+from tb_gpu_doctor.comparison.level_tests import without_lone_runs
 from tb_gpu_doctor.comparison.summary import RunSummary
 from tb_gpu_doctor.diagnosis.model import Phrase
 
@@ -225,19 +226,22 @@ def _part_changes(
     """Where a part changed: with the step, or by itself."""
     own = find_levels(shares, LEAST_LEVEL, floor, _STRICTNESS, any_distribution=True).changes
     with_step = []
+    # sessions that are left aside of the step are so of its parts
+    alone = np.isin(np.arange(len(shares)), levels.lone)
+    usual = without_lone_runs(shares, alone)
     for point in levels.changes:
         low, high = point.index - point.runs_before, point.index + point.runs_after
-        height = step_height(shares[low:high], point.runs_before, floor, _ALONG)
+        height = step_height(usual[low:high], point.runs_before, floor, _ALONG)
         if abs(height.value) >= LEAST_LEVEL and height.excludes_zero:
-            with_step.append(replace(point, height=step_height(shares[low:high], point.runs_before, floor)))
+            with_step.append(replace(point, height=step_height(usual[low:high], point.runs_before, floor)))
     # a change of its own that lies where the step's may lie is the same one
-    alone = [
+    by_itself = [
         point
         for point in own
         if not any(other.earliest <= point.latest and point.earliest <= other.latest for other in with_step)
     ]
-    for point in (*with_step, *alone):
-        before, after = _sides(means, point, ())
+    for point, lone in (*((point, levels.lone) for point in with_step), *((point, ()) for point in by_itself)):
+        before, after = _sides(means, point, lone)
         if abs(after - before) <= 0:
             continue
         change = None

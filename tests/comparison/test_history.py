@@ -173,6 +173,19 @@ def test_a_part_that_changes_with_the_step_is_named_even_from_nothing() -> None:
     assert waiting.is_regression and history_dict(history)["changes"][1]["change"] is None
 
 
+def test_a_session_left_aside_hides_no_part_that_changed() -> None:
+    waits = [10.0] * 8 + [35.0] * 8
+    for lone_ms in (40.0, 300.0):
+        waits[3] = lone_ms
+        history = build_history([entry(index, with_wait(wait, index, 90)) for index, wait in enumerate(waits)])
+        assert history.lone == (3,)
+        assert [(change.metric, change.entry) for change in history.changes] == [("step", 8), ("waiting", 8)]
+        waiting = history.changes[1]
+        assert (waiting.before, waiting.after) == (pytest.approx(10 * MS), pytest.approx(35 * MS))
+        assert waiting.change is not None and waiting.change.low <= waiting.change.value <= waiting.change.high
+        assert waiting.change.value == pytest.approx(2.5)
+
+
 def test_a_part_may_change_while_the_step_does_not() -> None:
     # waiting grows by what computing shrinks
     runs = [with_wait(5 if index < 8 else 15, index, 95 if index < 8 else 85) for index in range(16)]
