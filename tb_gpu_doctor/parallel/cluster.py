@@ -16,7 +16,7 @@ import time
 import urllib.parse
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -75,9 +75,7 @@ class DaskCluster(Executor):
         self.received_bytes = 0
         self._patience_s = patience_s
         _knock(address)
-        # It logs every attempt; what matters is said once, by us.
-        for name in ("distributed", "tornado.application", "asyncio"):
-            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+        _hush()
         self._client = _client_of(address)
         self._executor = self._client.get_executor(pure=False)
         self._asked_s = 0.0
@@ -86,13 +84,15 @@ class DaskCluster(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """As `concurrent.futures.Executor.submit`."""
-        future: Future[Any] = self._executor.submit(fn, *args, **kwargs)
+        with self._talking():
+            future: Future[Any] = self._executor.submit(fn, *args, **kwargs)
         return future
 
     def submit_file(self, file: ProfileFile) -> Future[bytes]:
         """Decode and analyse a file, which the worker keeps; `outcome` reads what it tells."""
         self._seen_s = time.monotonic()
-        held = self._client.submit(hold, everywhere(file), __version__, pure=False)
+        with self._talking():
+            held = self._client.submit(hold, everywhere(file), __version__, pure=False)
         told = self.submit(tell, held)
         self._held[told] = held
         return told
@@ -118,8 +118,9 @@ class DaskCluster(Executor):
         """As `elsewhere.Desk.work`: one task for all files of a worker.
 
         Raises:
-            TraceError: the cluster is of no use any more.
+            TraceError: the cluster is of no use any more, or a file is lost that nobody can read again.
         """
+        self._seen_s = time.monotonic()
         places = [place for place, _ in calls]
         answers: list[Any] = [None] * len(calls)
         asked: dict[Future[bytes], list[int]] = {}
@@ -133,9 +134,10 @@ class DaskCluster(Executor):
             for future in done:
                 indices = asked[future]
                 found = self._result(future, str(getattr(places[indices[0]], "path", "")))
-                if isinstance(found, TraceError):
-                    raise found
-                for index, item in zip(indices, unpack(found), strict=True):
+                told = found if isinstance(found, TraceError) else unpack(found)
+                if isinstance(told, TraceError):
+                    raise told
+                for index, item in zip(indices, told, strict=True):
                     answers[index] = item
         return answers
 
@@ -143,8 +145,10 @@ class DaskCluster(Executor):
         """Indices of files, those that the same worker has together; a lost one is decoded anew by whoever asks."""
         if len(held) == 1:
             return [[0]]
+        keys = [future.key for future in held]
         try:
-            where = self._client.who_has(held)
+            # With a limit of time, which Dask's own `who_has` does not take.
+            where = self._client.sync(self._client.scheduler.who_has, keys=keys, callback_timeout=_ANSWER_S)
         except Exception:
             self.check(force=True)
             raise TraceError("cluster_lost", address=self.address) from None
@@ -161,16 +165,25 @@ class DaskCluster(Executor):
         """
         from distributed.scheduler import KilledWorker
 
+        with self._talking():
+            try:
+                packed = future.result()
+            except KilledWorker as error:
+                worker = getattr(error.last_worker, "address", "") or ""
+                return TraceError("cluster_worker_died", path, worker=str(worker))
+        self.received_bytes += len(packed)
+        return packed
+
+    @contextmanager
+    def _talking(self) -> Iterator[None]:
+        """Whatever Dask raises, as what it means here."""
         try:
-            packed = future.result()
-        except KilledWorker as error:
-            worker = getattr(error.last_worker, "address", "") or ""
-            return TraceError("cluster_worker_died", path, worker=str(worker))
+            yield
+        except CancelledError:  # nobody here cancels what he waits for: the scheduler has forgotten it
+            raise TraceError("cluster_lost", address=self.address) from None
         except Exception as error:
             self.check(force=True)
             raise TraceError("cluster_failed", address=self.address, reason=_first_line(error)) from error
-        self.received_bytes += len(packed)
-        return packed
 
     def tasks(self) -> tuple[str, ...]:
         """Keys of what the scheduler knows of this client's work, the files that workers hold among them."""
@@ -212,6 +225,13 @@ def dask_cluster(address: str, patience_s: float = PATIENCE_S) -> Iterator[DaskC
         yield cluster
     finally:
         cluster.shutdown()
+
+
+def _hush() -> None:
+    """Dask logs every attempt, on loggers that it gives a level of their own; what matters is said once, by us."""
+    known = [name for name in logging.root.manager.loggerDict if name.startswith("distributed.")]
+    for name in ("distributed", "tornado.application", "asyncio", *known):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def _knock(address: str) -> None:

@@ -70,10 +70,17 @@ def tell(held: Held | TraceError) -> bytes:
     return pack(held if isinstance(held, TraceError) else sketch(held.trace, held.analysis))
 
 
-def answer(held: Sequence[Held], packed: bytes) -> bytes:
-    """The packed results of a function, which was packed with its arguments for each of the files."""
+def answer(held: Sequence[Held | TraceError], packed: bytes) -> bytes:
+    """The packed results of a function, which was packed with its arguments for each of the files.
+
+    Where a file was lost with its worker and this one cannot read it: the packed reason.
+    """
+    for file in held:
+        if isinstance(file, TraceError):
+            return pack(file)
     function, arguments = unpack(packed)
-    return pack([function(file.trace, file.analysis, *own) for file, own in zip(held, arguments, strict=True)])
+    files = (file for file in held if isinstance(file, Held))
+    return pack([function(file.trace, file.analysis, *own) for file, own in zip(files, arguments, strict=True)])
 
 
 def question_of(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import os
 import shutil
 import signal
@@ -23,6 +24,7 @@ from tb_gpu_doctor.parallel import cluster as clusters
 from tb_gpu_doctor.parallel.cluster import DaskCluster, dask_cluster
 from tb_gpu_doctor.parallel.many_files import read_files, working_on
 from tb_gpu_doctor.parallel.remote import hold, tell, told_of
+from tb_gpu_doctor.parallel.sketch import column
 from tb_gpu_doctor.report.words import error_sentence
 from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.sessions import Session, find_sessions
@@ -219,6 +221,55 @@ def test_a_cluster_without_workers_and_one_that_ends(job: Session):
         read_files(job.files, lambda _stage, _done: None, lost)
     assert raised.value.code in ("cluster_lost", "cluster_failed")
     lost.shutdown()
+
+
+def test_a_closed_connection_is_told_whatever_is_wanted(local, job: Session):
+    with dask_cluster(local.scheduler_address) as cluster:
+        found = diagnose_session(job, executor=cluster)
+        cluster.shutdown()
+        for wanted in (
+            lambda: read_files(job.files, lambda _stage, _done: None, cluster),
+            lambda: found.traces[0].device_events.start,
+            lambda: cluster.work(column, [(trace.elsewhere, ("trace.strings", "blob")) for trace in found.traces]),
+        ):
+            with pytest.raises(TraceError) as raised:
+                wanted()
+            assert raised.value.code == "cluster_lost"
+    assert not logging.getLogger("distributed.client").isEnabledFor(logging.CRITICAL)
+
+
+def test_a_scheduler_that_has_forgotten_the_work_is_lost(local, job: Session):
+    with dask_cluster(local.scheduler_address) as cluster:
+        found = diagnose_session(job, executor=cluster)
+        for trace in found.traces:
+            trace.elsewhere.held.cancel(force=True)
+        with pytest.raises(TraceError) as raised:
+            _ = found.traces[0].device_events.start
+    assert raised.value.code == "cluster_lost"
+
+
+def test_a_lost_file_that_no_worker_can_read_again_is_told(job: Session, tmp_path: Path):
+    session = only_session(Path(shutil.copytree(os.path.dirname(job.files[0].path), tmp_path / "job")))
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None, host="127.0.0.1"
+        ) as alone,
+        distributed.Client(alone.scheduler_address, set_as_default=False) as client,
+        dask_cluster(alone.scheduler_address) as cluster,
+    ):
+        (pid,) = client.run(os.getpid).values()
+        killed: list[int] = []
+
+        def kill(stage: str, _done: float) -> None:
+            if stage == "diagnosing" and not killed:
+                killed.append(pid)
+                shutil.rmtree(session.path)
+                os.kill(pid, signal.SIGKILL)
+
+        with pytest.raises(TraceError) as raised:
+            diagnose_session(session, kill, executor=cluster)
+    assert killed and raised.value.code == "file_not_on_worker"
+    assert raised.value.path in [file.path for file in session.files]
 
 
 def test_a_worker_of_another_version_is_told(job: Session):
