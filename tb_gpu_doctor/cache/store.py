@@ -16,6 +16,7 @@ is built one by one, which nothing else of the process can run beside.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import io
 import mmap
@@ -27,6 +28,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -45,6 +47,10 @@ SIZE_VARIABLE = "GPU_DOCTOR_CACHE_BYTES"
 DEFAULT_MAX_BYTES = 2 << 30
 # One session must not push all others out.
 _LARGEST_PART = 4
+# Where numpy's own functions for pickles live, in its first and second version.
+_NUMPY = frozenset(
+    {"numpy", *(f"numpy.{core}.{part}" for core in ("core", "_core") for part in ("multiarray", "numeric"))}
+)
 _BUILTINS = frozenset({"set", "frozenset", "slice", "range", "complex", "bytearray"})
 _COLLECTIONS = frozenset({"OrderedDict", "Counter", "defaultdict", "deque"})
 
@@ -122,7 +128,7 @@ class Store:
                 for part in parts:
                     file.write(part)
             os.replace(draft, path)
-        except (OSError, pickle.PicklingError, TypeError, AttributeError, RecursionError):
+        except (OSError, MemoryError, pickle.PicklingError, TypeError, AttributeError, RecursionError):
             with contextlib.suppress(OSError):
                 draft.unlink()
             return False
@@ -185,26 +191,38 @@ class _Unpickler(pickle.Unpickler):
             return super().find_class(module, name)
         if module == "collections" and name in _COLLECTIONS:
             return super().find_class(module, name)
-        found = super().find_class(module, name) if root in ("tb_gpu_doctor", "numpy") else None
-        # What a module has imported is reached through it as well, and must not be.
-        own = getattr(found, "__module__", "").partition(".")[0]
-        if root == "tb_gpu_doctor" and own == root and isinstance(found, type):
-            return found
-        if root == "numpy" and name in ("ndarray", "dtype", "_reconstruct", "scalar", "_frombuffer"):
-            return found
+        # Asked before it is looked for: to import a module can be to run a program.
+        if module in _NUMPY and name in ("ndarray", "dtype", "_reconstruct", "scalar", "_frombuffer"):
+            return super().find_class(module, name)
+        if root == "tb_gpu_doctor" and not module.endswith("__main__"):
+            found = super().find_class(module, name)
+            # What a module has imported is reached through it as well, and must not be.
+            if isinstance(found, type) and found.__module__.partition(".")[0] == root and _is_data(found):
+                return found
         raise pickle.UnpicklingError(f"{module}.{name} is not kept in the cache")
+
+
+def _is_data(found: type) -> bool:
+    """Whether a class of ours only holds what it is given: others start processes or write files when they are made."""
+    if dataclasses.is_dataclass(found) or issubclass(found, (BaseException, Enum, tuple)):
+        return True
+    return found.__module__.startswith("tb_gpu_doctor.plugin.")  # the views
 
 
 def default_store() -> Store:
     """The store of this user; ``GPU_DOCTOR_CACHE_DIR`` moves it, and switches it off where it is empty."""
     folder = os.environ.get(FOLDER_VARIABLE)
     size = os.environ.get(SIZE_VARIABLE, "")
-    max_bytes = int(size) if size.isdecimal() else DEFAULT_MAX_BYTES
+    max_bytes = int(size) if size.isdecimal() and len(size) < 19 else DEFAULT_MAX_BYTES
     if folder is not None:
         return Store(Path(folder) if folder else None, max_bytes)
     import platformdirs
 
-    return Store(Path(platformdirs.user_cache_dir("gpu-doctor", appauthor=False)), max_bytes)
+    try:
+        home = Path(platformdirs.user_cache_dir("gpu-doctor", appauthor=False))
+    except RuntimeError:  # a container's user without a home
+        return Store(None, max_bytes)
+    return Store(home if home.is_absolute() else None, max_bytes)
 
 
 def _packed(value: Any) -> list[bytes | memoryview]:

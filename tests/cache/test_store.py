@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
 import struct
+import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -16,7 +19,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from tb_gpu_doctor.cache.store import _MAGIC, _OWN_PAGES_BYTES, Store, _digest, default_store
+from tb_gpu_doctor.cache.store import (
+    _MAGIC,
+    _OWN_PAGES_BYTES,
+    DEFAULT_MAX_BYTES,
+    FOLDER_VARIABLE,
+    SIZE_VARIABLE,
+    Store,
+    _digest,
+    default_store,
+)
 from tb_gpu_doctor.cli.main import main
 from tests.comparison.summaries import summary
 
@@ -137,6 +149,66 @@ def test_what_the_package_imported_is_not_reached_through_it(store: Store) -> No
         assert pickle.loads(body) is not None
         entry(store, "a").write_bytes(forged(body))
         assert store.get("a") is None, name
+
+
+def named(module: str, name: str) -> bytes:
+    """A pickle's words for what a module holds; by hand, since pickle itself names a class by its home."""
+    return b"".join(b"\x8c" + bytes([len(part)]) + part.encode() for part in (module, name)) + b"\x93"
+
+
+def test_no_program_runs_to_see_what_an_entry_names(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["f2py"])
+    store.put("a", 1)
+    entry(store, "a").write_bytes(forged(b"\x80\x04" + named("numpy.f2py.__main__", "dtype") + b"."))
+    assert store.get("a") is None and "numpy.f2py.__main__" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [("tb_gpu_doctor.parallel.processes", "_Worker"), ("tb_gpu_doctor.monitor.event_file", "EventFile")],
+)
+def test_own_classes_that_act_are_not_built(
+    store: Store, module: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[object] = []
+    found = getattr(importlib.import_module(module), name)
+    monkeypatch.setattr(found, "__init__", lambda *given: built.append(given))
+    store.put("a", 1)
+    entry(store, "a").write_bytes(forged(b"\x80\x04" + named(module, name) + b"\x88\x85R."))  # called with (True,)
+    assert store.get("a") is None and not built
+
+
+def test_who_has_no_home_has_no_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = (
+        "import os; from tb_gpu_doctor.cache.store import default_store; import platformdirs, numpy\n"
+        "if os.getuid() == 0: os.setuid(54321)\n"
+        "os.environ.pop('HOME', None)\n"
+        "store = default_store(); print(store.put('a', 1), store.get('a'), store.usage().entries)\n"
+        "os.environ['XDG_CACHE_HOME'] = 'cache'; print(default_store().put('a', 1))\n"
+    )
+    if os.getuid() != 0:
+        pytest.skip("only root can become a user without a home")
+    for name in (FOLDER_VARIABLE, "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    tmp_path.chmod(0o777)
+    told = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert told.stdout == "False None 0\nFalse\n", told.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("size", ["9" * 5_000, "-1", "much", "\u00b2", ""])
+def test_a_size_that_is_none_is_the_usual_one(monkeypatch: pytest.MonkeyPatch, size: str, tmp_path: Path) -> None:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(SIZE_VARIABLE, size)
+    assert default_store().usage().max_bytes == DEFAULT_MAX_BYTES
+
+
+def test_want_of_memory_keeps_nothing_and_harms_nobody(store: Store) -> None:
+    class Large:
+        def __getstate__(self) -> object:
+            raise MemoryError
+
+    assert not store.put("a", Large())
 
 
 def test_folders_and_files_of_others_are_not_read(store: Store, tmp_path: Path) -> None:
