@@ -86,7 +86,7 @@ def may_start_processes() -> bool:
 
 def _limit_of_user() -> int | None:
     text = os.environ.get(VARIABLE, "").strip()
-    return int(text) if text.isdigit() else None
+    return int(text) if text.isdecimal() and len(text) < 10 else None
 
 
 @contextmanager

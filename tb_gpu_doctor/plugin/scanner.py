@@ -271,7 +271,14 @@ class Scanner:
             if self._running or not self._roots or time.monotonic() < self._not_before:
                 return
             self._running = True
-        threading.Thread(target=self._scan, name="gpu-doctor-scan", daemon=True).start()
+        try:
+            threading.Thread(target=self._scan, name="gpu-doctor-scan", daemon=True).start()
+        except RuntimeError:  # the system lets us have no more threads now; the next request tries again
+            _LOG.warning("GPU Doctor: the logdir cannot be scanned now: no thread can be started")
+            with self._changed:
+                self._running = False
+                self._not_before = time.monotonic() + self._min_interval_s
+                self._changed.notify_all()
 
     def snapshot(self, wait_s: float = 0.0, refresh: bool = True) -> Snapshot:
         """Return what is known; with ``refresh`` ask for a new scan, and wait for a running one at most ``wait_s``."""

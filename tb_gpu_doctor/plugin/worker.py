@@ -132,15 +132,20 @@ class Worker(Generic[R]):
             if job is not None and not job.is_over:
                 self._jobs.move_to_end(key)
                 return job
+            if len(self._threads) < self._max_workers:
+                # Daemon threads: Ctrl-C must end TensorBoard in the middle of an analysis.
+                thread = threading.Thread(target=self._work, name="gpu-doctor-analysis", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # the system lets us have no more of them: one does the work of all
+                    if not self._threads:
+                        raise
+                else:
+                    self._threads.append(thread)
             for old in [j for j in self._jobs.values() if j.owner == owner and j.progress.state != "running"]:
                 del self._jobs[old.key]  # finished, or still queued: then it is never run
             job = Job(key, owner, run)
             self._jobs[key] = job
-            if len(self._threads) < self._max_workers:
-                # Daemon threads: Ctrl-C must end TensorBoard in the middle of an analysis.
-                thread = threading.Thread(target=self._work, name="gpu-doctor-analysis", daemon=True)
-                self._threads.append(thread)
-                thread.start()
         self._queue.put(job)
         return job
 

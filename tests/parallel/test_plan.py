@@ -44,7 +44,7 @@ def test_the_user_has_the_last_word_but_for_memory(monkeypatch: pytest.MonkeyPat
     assert wanted_workers(files(64, 10), 2, 64 * GIB) == 3
     assert wanted_workers(files(2, 10), 2, 64 * GIB) == 2
     assert wanted_workers(files(64, GIB), 2, 10 * GIB) == 1
-    for value, expected in (("1", 0), ("0", 0), ("many", 2), ("", 2)):
+    for value, expected in (("1", 0), ("0", 0), ("many", 2), ("", 2), ("\u00b2", 2), ("9" * 5_000, 2)):
         monkeypatch.setenv(plan.VARIABLE, value)
         assert wanted_workers(files(64, 10 << 20), 2, 64 * GIB) == expected
 

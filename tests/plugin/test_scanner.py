@@ -117,6 +117,19 @@ def test_a_crash_of_the_scan_leaves_the_scanner_usable():
     scanner.start()
 
 
+def test_a_scan_without_a_thread_is_tried_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    add_session(tmp_path, "run", "one")
+    scanner = Scanner([Root("", str(tmp_path))], min_interval_s=0.0)
+
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        assert not scanner.snapshot(wait_s=0.1).complete and not scanner.scanning
+    assert names(scanner) == [("run", "one")]
+
+
 def test_new_sessions_show_up_and_rewritten_ones_get_a_new_key(tmp_path: Path):
     file = add_session(tmp_path, "a", "s")
     scanner = Scanner([Root("", str(tmp_path))], min_interval_s=0.0)

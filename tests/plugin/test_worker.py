@@ -101,6 +101,26 @@ def test_a_crash_becomes_an_answer_and_the_worker_lives_on(raised: Exception, co
     assert done(worker.submit("next", "place2", lambda report: Sized(1))).result == Sized(1)
 
 
+@pytest.mark.parametrize("alive", [0, 1])
+def test_an_analysis_without_a_thread_is_no_job_that_nobody_does(monkeypatch: pytest.MonkeyPatch, alive: int):
+    worker: Worker[Sized] = Worker(workers=1 + alive)
+    for _ in range(alive):
+        done(worker.submit("first", "place1", lambda report: Sized(1)))
+
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        if not alive:
+            with pytest.raises(RuntimeError):
+                worker.submit("key", "place", lambda report: Sized(2))
+            assert worker.peek("key") is None
+        else:
+            assert done(worker.submit("key", "place", lambda report: Sized(2))).result == Sized(2)
+    assert done(worker.submit("key", "place", lambda report: Sized(2))).result == Sized(2)
+
+
 def test_the_least_recently_used_results_go_first():
     worker: Worker[Sized] = Worker(max_results=3, workers=1)
     for key in "abc":
