@@ -128,7 +128,7 @@ def find_levels(
     alone = np.zeros(len(raw), np.bool_) if any_distribution else lone_runs(raw, floor)
     values = without_lone_runs(raw, alone)
     cuts, has_moved = _cuts(values, least, floor, tails, any_distribution)
-    cuts = _settled(values, floor, cuts, alone)[:most]
+    cuts = _large(values, least, floor, cuts, alone)[:most]
     changes = [_change(values, floor, cuts, index) for index in range(len(cuts))]
     judged = _with_newest(raw, values, alone)
     drift = None
@@ -159,6 +159,9 @@ def _cuts(
         if drift_advantage(values, fit) < min(_OVER_DRIFT, runs - 1):
             return [], True
         found = [edge for edge in fit.edges if edge < runs]
+        if shape == "bump":
+            # of long series not each place was tried, and parts with runs of another level would be cut once more
+            found = _settled(values, floor, found, np.zeros(runs, np.bool_))
         edges = [0, *found, runs]
         halved = (tails[0] / 2, tails[1] / 2)
         for low, high in pairwise(edges):
@@ -198,6 +201,18 @@ def _settled(values: Float64, floor: float, cuts: list[int], alone: NDArray[np.b
         allowed = np.where(alone[first : first + len(allowed)], -1.0, allowed)
         if len(allowed) and allowed.max() >= 0:
             cuts[index] = first + int(allowed.argmax())
+    return cuts
+
+
+def _large(values: Float64, least: float, floor: float, cuts: list[int], alone: NDArray[np.bool_]) -> list[int]:
+    """The settled cuts without those that change too little, smallest first: what else was found may leave some."""
+    while cuts:
+        cuts = _settled(values, floor, cuts, alone)
+        levels = [float(values[low:high].mean()) for low, high in pairwise([0, *cuts, len(values)])]
+        heights = [abs(after - before) for before, after in pairwise(levels)]
+        if min(heights) >= least:
+            break
+        cuts.pop(heights.index(min(heights)))
     return cuts
 
 

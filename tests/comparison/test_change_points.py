@@ -94,6 +94,16 @@ def test_no_lone_run_is_named_as_the_first_of_a_level() -> None:
         assert (change.runs_before, change.runs_after) == (7, 6)
 
 
+def test_up_and_down_again_is_two_changes_in_a_long_series() -> None:
+    for seed in (2, 29, 32):
+        random = np.random.default_rng(seed)
+        first, end = int(random.integers(60, 150)), int(random.integers(153, 250))
+        values = random.normal(0, 0.01, 300)
+        values[first:end] += 0.1
+        found = find_levels(values, 0.03).changes
+        assert [change.index for change in found] == [first, end]
+
+
 def test_small_changes_are_not_looked_for() -> None:
     values = series([100.0] * 10 + [102.0] * 10, seed=0, scatter=0.001)
     assert find_levels(values, 0.03).changes == () and len(find_levels(values, 0.01).changes) == 1
