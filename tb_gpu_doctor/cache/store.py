@@ -22,6 +22,7 @@ import io
 import mmap
 import os
 import pickle
+import re
 import stat
 import struct
 import sys
@@ -40,6 +41,8 @@ _ALIGN = 64
 # From this size on an entry gets pages of its own, which go back to the system with it.
 _OWN_PAGES_BYTES = 1 << 18
 _SUFFIX = ".entry"
+# The user may have named a folder in which other files lie.
+_OWN_NAME = re.compile(r"[0-9a-f]{64}\.entry(\.[0-9]+-[0-9]+\.part)?")
 # Left by a process that was killed while it wrote, after this many seconds.
 _STALE_S = 3_600
 FOLDER_VARIABLE = "GPU_DOCTOR_CACHE_DIR"
@@ -161,7 +164,7 @@ class Store:
         try:
             with os.scandir(self._folder) as found:
                 for entry in found:
-                    if entry.name.endswith((_SUFFIX, ".part")):
+                    if _OWN_NAME.fullmatch(entry.name):
                         with contextlib.suppress(OSError):
                             state = entry.stat(follow_symlinks=False)
                             yield Path(entry.path), state.st_mtime, state.st_size

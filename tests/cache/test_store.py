@@ -231,6 +231,22 @@ def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
     assert not store.put("big", b"x" * 50_000), "one entry must not push all others out"
 
 
+def test_files_of_others_stay(tmp_path: Path) -> None:
+    others = [tmp_path / name for name in ("film.mkv.part", "diary.entry", f"{'0' * 64}.entry.part")]
+    for other in others:
+        other.write_bytes(b"x" * 50_000)
+        os.utime(other, (0, 0))
+    store = Store(tmp_path, 100_000)
+    for key in "abcdef":
+        assert store.put(key, b"x" * 20_000)
+    left = entry(store, "a").with_name(f"{entry(store, 'a').name}.12-34.part")
+    left.touch()
+    os.utime(left, (0, 0))
+    assert store.put("g", 1) and not left.exists(), "what a killed process left"
+    assert 0 < store.usage().size_bytes <= 100_000 and store.clear() > 0
+    assert sorted(tmp_path.iterdir()) == sorted(others)
+
+
 def test_what_cannot_be_kept_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for folder in (None, tmp_path / "file" / "below"):
