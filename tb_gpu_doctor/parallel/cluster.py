@@ -15,6 +15,7 @@ import threading
 import time
 import urllib.parse
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
 from contextlib import contextmanager
@@ -80,7 +81,8 @@ class DaskCluster(Executor):
         self._executor = self._client.get_executor(pure=False)
         self._asked_s = 0.0
         self._seen_s = time.monotonic()
-        self._held: dict[Future[bytes], Any] = {}
+        # Weak, since who stops early never asks what became of the rest.
+        self._held: weakref.WeakKeyDictionary[Future[bytes], Any] = weakref.WeakKeyDictionary()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """As `concurrent.futures.Executor.submit`."""

@@ -137,6 +137,21 @@ def test_workers_forget_what_nobody_asks_about_any_more(local, tmp_path: Path):
         gc.enable()
 
 
+def test_workers_forget_what_was_stopped(local, job: Session):
+    def stop(_stage: str, done: float) -> None:
+        if done > 0:
+            raise RuntimeError("enough")
+
+    with dask_cluster(local.scheduler_address) as cluster:
+        with pytest.raises(RuntimeError, match="enough"):
+            read_files(job.files, stop, cluster)
+        gc.collect()
+        deadline = time.monotonic() + 10
+        while cluster.tasks() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not cluster.tasks()
+
+
 def test_what_travels_does_not_grow_with_the_events(local, tmp_path: Path):
     sent = []
     for events in (6_000, 24_000):
