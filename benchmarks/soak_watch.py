@@ -66,13 +66,12 @@ def memory_of(pid: int, at_s: float) -> Memory:
 
 
 def _anonymous(pid: int) -> int:
+    """What no file holds: the heap, and mappings without a file, which the system counts as shared (`cache.store`)."""
     try:
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1]) * 1024
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
-        pass
-    return 0
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 import time
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from benchmarks.generate import Shape, generate
 from benchmarks.job_files import FORMATS, write_job
 from benchmarks.run import Goal, Runs, Suite, put_section, ratio, run_case, table
 from benchmarks.soak_browsers import Answer, Seen
-from benchmarks.soak_watch import Heartbeats, Memory
+from benchmarks.soak_watch import Heartbeats, Memory, memory_of
 from tb_gpu_doctor.api import diagnose_session
 from tb_gpu_doctor.traces.sessions import find_sessions
 
@@ -24,6 +26,13 @@ def small_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("bench") / "small.xplane.pb"
     generate(path, Shape(2000, 3000))
     return path
+
+
+def test_memory_counts_what_lies_in_mappings_without_a_file() -> None:
+    before = memory_of(os.getpid(), 0.0).server
+    with mmap.mmap(-1, 32 << 20) as pages:
+        pages.write(b"x" * len(pages))
+        assert memory_of(os.getpid(), 0.0).server - before > 28 << 20
 
 
 def test_every_case_of_ours_measures_the_whole_file(small_file: Path) -> None:
