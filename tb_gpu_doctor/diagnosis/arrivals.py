@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tb_gpu_doctor.analysis.results import DeviceAccounting, Lateness
+from tb_gpu_doctor.analysis.results import DeviceAccounting
 from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.diagnosis.asking import ask
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.model import GpuRef
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
-from tb_gpu_doctor.traces.columns import Int64
+from tb_gpu_doctor.traces.columns import Int32, Int64
 
 Float64 = NDArray[np.float64]
 
@@ -84,11 +85,16 @@ def find_arrivals(context: Context) -> Iterator[Arrivals]:
     if found is not None:
         yield found
     joined = {id(member.profile) for member in found.members} if found is not None else set()
-    for profile in context.profiles:
-        if id(profile) not in joined and profile.analysis.window is not None and len(profile.active_devices) > 1:
-            single = _of_profile(profile)
-            if single is not None:
-                yield single
+    alone = [
+        profile
+        for profile in context.profiles
+        if id(profile) not in joined and profile.analysis.window is not None and len(profile.active_devices) > 1
+    ]
+    entered = iter(ask(_entered, [(profile,) for profile in alone if profile.analysis.lateness is not None]))
+    for profile in alone:
+        single = _of_profile(profile, None if profile.analysis.lateness is None else next(entered))
+        if single is not None:
+            yield single
 
 
 def _of_job(context: Context) -> Arrivals | None:
@@ -108,15 +114,20 @@ def _of_job(context: Context) -> Arrivals | None:
     return _arrivals(members, behind, found.start, found.step, found.step, _waiting)
 
 
-def _of_profile(profile: HostProfile) -> Arrivals | None:
-    analysis = profile.analysis
-    if analysis.lateness is None or not len(analysis.lateness.start):
-        return _by_compute(profile)
-    lateness: Lateness = analysis.lateness
-    window, steps = analysis.window, analysis.steps
-    assert window is not None
+def _entered(profile: HostProfile) -> tuple[Int64, Int32] | None:
+    """Starts of the collectives inside the window, on each GPU that takes part, and their steps; None for no match."""
+    lateness, window = profile.analysis.lateness, profile.analysis.window
+    if lateness is None or window is None or not len(lateness.start):
+        return None
     inside = (lateness.start.max(axis=1) < window.end) & (lateness.end.max(axis=1) > window.start)
-    start, index = lateness.start[inside], lateness.step[inside]
+    return lateness.start[inside], lateness.step[inside]
+
+
+def _of_profile(profile: HostProfile, entered: tuple[Int64, Int32] | None) -> Arrivals | None:
+    lateness, steps = profile.analysis.lateness, profile.analysis.steps
+    if lateness is None or entered is None:
+        return _by_compute(profile)
+    start, index = entered
     step = np.full(len(start), -1, np.int64)
     known = index >= 0
     known[known] = steps.complete[index[known]]

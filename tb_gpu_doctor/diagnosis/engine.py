@@ -10,6 +10,7 @@ import numpy as np
 from tb_gpu_doctor.analysis.filling import sm_efficiency
 from tb_gpu_doctor.analysis.results import DeviceAccounting, Window
 from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.diagnosis.asking import ask
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.merging import merge_findings
 from tb_gpu_doctor.diagnosis.model import (
@@ -68,6 +69,7 @@ def diagnose_context(
     profiles = context.profiles
     findings = finish_findings(context, [finding for rule in RULES for finding in rule(context)])
     reasons = _doubts(context, findings)
+    waits = _communication_waits(context)
     windows = [p.analysis.window.length for p in profiles if p.analysis.window is not None]
     recordings = [p.analysis.recorded[1] - p.analysis.recorded[0] for p in profiles if p.analysis.recorded is not None]
     return Diagnosis(
@@ -81,7 +83,7 @@ def diagnose_context(
         recorded=max(recordings, default=None),
         warnings=_warnings(context, failures),
         gpus=tuple(
-            _gpu(context, which, index)
+            _gpu(context, which, index, waits.get((which, index)))
             for which, profile in enumerate(profiles)
             for index in range(len(profile.trace.devices))
         ),
@@ -172,7 +174,7 @@ def _warnings(context: Context, failures: Sequence[TraceError]) -> tuple[str | P
     return tuple(found[:_MAX_WARNINGS])
 
 
-def _gpu(context: Context, which: int, index: int) -> GpuReport:
+def _gpu(context: Context, which: int, index: int, communication_wait: int | None) -> GpuReport:
     profile = context.profiles[which]
     device = profile.trace.devices[index]
     account = next((a for a in profile.analysis.accounting if a.device == index), None)
@@ -190,7 +192,7 @@ def _gpu(context: Context, which: int, index: int) -> GpuReport:
         wall=account.wall if account else None,
         compute=account.compute if account else None,
         communication=account.communication if account else None,
-        communication_wait=_communication_wait(context, which, index),
+        communication_wait=communication_wait,
         transfer=account.transfer if account else None,
         idle=account.idle if account else None,
         idle_by_cause=account.idle_by_cause if account else None,
@@ -200,24 +202,37 @@ def _gpu(context: Context, which: int, index: int) -> GpuReport:
     )
 
 
-def _communication_wait(context: Context, which: int, index: int) -> int | None:
-    """Time inside collectives before the last GPU of the job entered them; None where that is not known."""
-    profile = context.profiles[which]
-    window, lateness, job = profile.analysis.window, profile.analysis.lateness, context.job.lateness
-    if window is None:
-        return None
+def _communication_waits(context: Context) -> dict[tuple[int, int], int]:
+    """Time inside collectives before the last GPU of the job entered them, by file and GPU, where that is known."""
+    found: dict[tuple[int, int], int] = {}
+    profiles, job = context.profiles, context.job.lateness
     if job is not None and bool(np.ptp(job.collectives.trace)):
-        found = job.collectives
-        columns = np.flatnonzero((found.trace == which) & (found.device == index))
-        if len(columns):
-            column = int(columns[0])
-            return _inside(window, found.start[:, column], job.wait[:, column])
-    if lateness is not None:
-        columns = np.flatnonzero(lateness.devices == index)
-        if len(columns):
-            column = int(columns[0])
-            return _inside(window, lateness.start[:, column], lateness.wait[:, column])
-    return None
+        gpus = zip(job.collectives.trace.tolist(), job.collectives.device.tolist(), strict=True)
+        for column, (which, device) in enumerate(gpus):
+            window = profiles[which].analysis.window
+            if window is not None:
+                found[which, device] = _inside(window, job.collectives.start[:, column], job.wait[:, column])
+    asked = []
+    for which, profile in enumerate(profiles):
+        lateness = profile.analysis.lateness
+        if lateness is not None and any((which, device) not in found for device in lateness.devices.tolist()):
+            asked.append(which)
+    answers = ask(_waits_of_file, [(profiles[which],) for which in asked])
+    for which, waits in zip(asked, answers, strict=True):
+        for device, wait in waits.items():
+            found.setdefault((which, device), wait)
+    return found
+
+
+def _waits_of_file(profile: HostProfile) -> dict[int, int]:
+    """The same by GPU, for the collectives among the GPUs of one file."""
+    window, lateness = profile.analysis.window, profile.analysis.lateness
+    if window is None or lateness is None:
+        return {}
+    return {
+        device: _inside(window, lateness.start[:, column], lateness.wait[:, column])
+        for column, device in enumerate(lateness.devices.tolist())
+    }
 
 
 def _inside(window: Window, start: Int64, wait: Int64) -> int:
