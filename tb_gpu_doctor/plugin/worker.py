@@ -38,6 +38,8 @@ PASSING_FAILURES = (
     "remote_denied",
     "remote_no_room",
 )
+# Those that say nothing of the file may be over as well: others have given memory back.
+_RETRIED = frozenset({*PASSING_FAILURES, *OWN_FAILURES, "worker_died"})
 RETRY_S = 10.0
 
 State = Literal["queued", "running", "done", "failed", "unknown"]
@@ -90,7 +92,7 @@ class Job(Generic[R]):
     @property
     def is_over(self) -> bool:
         """Whether it failed, wholly or in part, for a reason that may be gone by now."""
-        failed = self.error is not None and self.error.code in PASSING_FAILURES
+        failed = self.error is not None and self.error.code in _RETRIED
         passing = failed or bool(getattr(self.result, "is_provisional", False))
         return passing and self.finished.is_set() and time.monotonic() - self.finished_at > RETRY_S
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from tb_gpu_doctor.plugin import worker as worker_module
 from tb_gpu_doctor.plugin.worker import MAX_FAILURES, Job, Progress, Report, Worker
 from tb_gpu_doctor.traces.errors import TraceError
 
@@ -99,6 +100,23 @@ def test_a_crash_becomes_an_answer_and_the_worker_lives_on(raised: Exception, co
     job = done(worker.submit("key", "place", run))
     assert job.error is not None and job.error.code == code
     assert done(worker.submit("next", "place2", lambda report: Sized(1))).result == Sized(1)
+
+
+@pytest.mark.parametrize(
+    ("raised", "again"),
+    [(MemoryError(), True), (TraceError("worker_died", "/logs/a", reason="SIGKILL"), True), (KeyError("x"), True),
+     (TraceError("truncated", "/logs/a", offset=3), False)],
+)  # fmt: skip
+def test_what_was_not_the_files_fault_is_tried_again(monkeypatch: pytest.MonkeyPatch, raised: Exception, again: bool):
+    def run(report: Report) -> Sized:
+        raise raised
+
+    worker: Worker[Sized] = Worker(workers=1)
+    job = done(worker.submit("key", "place", run))
+    assert worker.submit("key", "place", lambda report: Sized(1)) is job, "not at once"
+    monkeypatch.setattr(worker_module, "RETRY_S", 0.0)
+    job.finished_at -= 0.01
+    assert (done(worker.submit("key", "place", lambda report: Sized(1))).result == Sized(1)) is again
 
 
 @pytest.mark.parametrize("alive", [0, 1])
