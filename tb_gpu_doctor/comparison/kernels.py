@@ -77,7 +77,7 @@ def grid_growth(before: RunSummary, after: RunSummary) -> float | None:
     """
     ours, theirs = _single_grids(before), _single_grids(after)
     weight: dict[float, float] = {}
-    for key in ours.keys() & theirs.keys():
+    for key in (key for key in ours if key in theirs):  # a set would have another order in each process
         old, new = ours[key], theirs[key]
         factor = round(_blocks(new) / _blocks(old), 2)
         weight[factor] = weight.get(factor, 0.0) + old.total_ps
@@ -92,7 +92,7 @@ def call_growth(before: RunSummary, after: RunSummary) -> float | None:
     """By how much more often most kernels are launched, by time; None where no common factor covers half of it."""
     ours, theirs = _by_key(before), _by_key(after)
     weight: dict[float, float] = {}
-    for key in ours.keys() & theirs.keys():
+    for key in (key for key in ours if key in theirs):
         if key[0] and ours[key].calls > 0:
             factor = round(theirs[key].calls / ours[key].calls, 1)
             weight[factor] = weight.get(factor, 0.0) + ours[key].total_ps

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tb_gpu_doctor.comparison.compare import Batches, compare
+from tb_gpu_doctor.comparison.kernels import call_growth, grid_growth
 from tb_gpu_doctor.comparison.results import Comparison
 from tb_gpu_doctor.comparison.summary import FindingSum, KernelSum, RunSummary, fold_kernels, fold_steps
 from tb_gpu_doctor.report.comparison_json import comparison_dict
@@ -22,6 +23,22 @@ from tests.comparison.summaries import MS, summary
 
 def noisy(mean: float, steps: int = 20, noise: float = 0.01, seed: int = 0) -> list[float]:
     return [float(v) for v in mean * (1 + noise * np.random.default_rng(seed).standard_normal(steps))]
+
+
+def test_of_factors_that_weigh_the_same_that_of_the_first_kernels_counts() -> None:
+    """Sets have another order in each process, answers have not."""
+    for number in range(20):
+        names = f"a{number}", f"b{number}"
+        before, after = (
+            summary(
+                kernels=tuple(
+                    KernelSum(name, (blocks, 1, 1), (128, 1, 1), blocks, 10 * MS)
+                    for name, blocks in zip(names, grids, strict=True)
+                )
+            )
+            for grids in ((8, 8), (8, 16))
+        )
+        assert grid_growth(before, after) == 1.0 and call_growth(before, after) == 1.0
 
 
 def obstacles(comparison: Comparison) -> list[str]:
