@@ -152,11 +152,11 @@ class DaskCluster(Executor):
             # With a limit of time, which Dask's own `who_has` does not take.
             where = self._client.sync(self._client.scheduler.who_has, keys=keys, callback_timeout=_ANSWER_S)
         except Exception:
-            self.check(force=True)
             raise TraceError("cluster_lost", address=self.address) from None
         groups: dict[str, list[int]] = {}
         for index, future in enumerate(held):
-            groups.setdefault(str(next(iter(where.get(future.key, ())), "")), []).append(index)
+            # Lost ones each alone, so that one worker need not have all of them.
+            groups.setdefault(str(next(iter(where.get(future.key, ())), index)), []).append(index)
         return list(groups.values())
 
     def _result(self, future: Future[bytes], path: str) -> bytes | TraceError:
