@@ -47,6 +47,11 @@ class ClockBounds:
         rows = shared[hub]
         return cls(trace, hub, start[rows, trace], first_end[rows, trace], here.shape[1])
 
+    def among(self, traces: np.ndarray) -> ClockBounds:
+        """Those of some traces, shape (traces,), that meet no others."""
+        kept = traces[self.trace]
+        return ClockBounds(self.trace[kept], self.hub[kept], self.start[kept], self.end[kept], self.traces)
+
     def reversed(self) -> ClockBounds:
         """The same bounds for offsets with the sign turned."""
         return ClockBounds(self.trace, self.hub, -self.end, -self.start, self.traces)

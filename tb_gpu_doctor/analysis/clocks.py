@@ -96,13 +96,15 @@ def find_clocks(collectives: Collectives | None, traces: int) -> Clocks:
     bounds = ClockBounds.of(start, first_end, here)
     known = bounds.connected(reference)
     estimate = _estimate(last, here, reference, known)
+    # what those who never meet the reference say of one another is nothing to it
+    bounds = bounds.among(known)
     fitted = _fitted(bounds, estimate)
     drift = pivot = None
     if fitted is None:
         # Long recordings of clocks that do not run equally fast.
         slope, middle = _drifts(last, here, reference)
         straight = [_stretched(times, here, slope, middle) for times in (start, last, first_end)]
-        bounds = ClockBounds.of(straight[0], straight[2], here)
+        bounds = ClockBounds.of(straight[0], straight[2], here).among(known)
         estimate = _estimate(straight[1], here, reference, known)
         fitted = _fitted(bounds, estimate)
         if fitted is not None:
@@ -118,6 +120,7 @@ def find_clocks(collectives: Collectives | None, traces: int) -> Clocks:
             start, last, first_end, here = start[sound], last[sound], first_end[sound], here[sound]
             bounds = ClockBounds.of(start, first_end, here)
             known = bounds.connected(reference)
+            bounds = bounds.among(known)
             fitted = _fitted(bounds, _estimate(last, here, reference, known))
     if fitted is None:
         return Clocks(reference, nothing, nothing, nothing, alone, count, 0, "contradiction")

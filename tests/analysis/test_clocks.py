@@ -111,6 +111,22 @@ def test_a_wrong_match_among_many_is_left_out() -> None:
     assert (clocks.low <= true).all() and (true <= clocks.high).all()
 
 
+def test_a_contradiction_among_files_that_never_meet_the_others_takes_nothing_from_them() -> None:
+    job = random_job(9, hosts=4, count=40)
+    found = match_collectives(*job.analysed())
+    assert found is not None and found.present.all()
+    found.row[::2, 2:] = -1
+    found.row[1::2, :2] = -1
+    apart = find_clocks(found, 4)
+    assert apart.known.tolist() == [True, True, False, False] and apart.problem is None
+    found.start[1::4, 3] += 50_000 * US
+    found.end[1::4, 3] += 50_000 * US
+    clocks = find_clocks(found, 4)
+    assert clocks.known.tolist() == [True, True, False, False] and clocks.problem is None
+    for one, other in ((clocks.offset, apart.offset), (clocks.low, apart.low), (clocks.high, apart.high)):
+        assert one.tolist() == other.tolist()
+
+
 def test_what_need_not_meet_bounds_nothing() -> None:
     _, found = clocks_of(random_job(1, hosts=2))
     sent = dataclasses.replace(found, kind=np.full(len(found), CollectiveKind.SEND_RECEIVE))
