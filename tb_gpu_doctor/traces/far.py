@@ -56,6 +56,10 @@ class _Far:
     _kind: type
     _away: frozenset[str]
 
+    def __new__(cls, *values: Any, **named: Any) -> Any:
+        """Whoever gives all values, `dataclasses.replace` for one, makes no far object (`_made` does)."""
+        return cls._kind(*values, **named)
+
     def __getattr__(self, name: str) -> Any:
         if name not in self._away:
             raise AttributeError(name)

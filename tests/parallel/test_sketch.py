@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +20,10 @@ from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.engine import diagnose_context
 from tb_gpu_doctor.parallel.one_file import analyse_file
 from tb_gpu_doctor.parallel.sketch import column_bytes
+from tb_gpu_doctor.parallel.transport import with_own_arrays
 from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
 from tb_gpu_doctor.telemetry.joining import Joined
-from tb_gpu_doctor.traces.columns import Trace
+from tb_gpu_doctor.traces.columns import DeviceEvents, Trace
 from tb_gpu_doctor.traces.far import is_far
 from tb_gpu_doctor.traces.sessions import find_sessions
 from tb_gpu_doctor.traces.xplane import read_xplane
@@ -134,3 +135,15 @@ def test_far_fields_with_defaults_are_fetched(tmp_path: Path) -> None:
     assert np.array_equal(found.ops.total_ps, known.ops.total_ps)
     assert np.array_equal(found.steps.kernel_ps, known.steps.kernel_ps)
     assert found.ops is found.ops
+
+
+def test_what_is_made_of_far_columns_is_near(tmp_path: Path) -> None:
+    write_job(tmp_path, "kineto", 1, 4_000)
+    ((_, trace, analysis),) = next(sessions(tmp_path))
+    far_trace, far_analysis = Desk().hold(trace, analysis)
+    events = replace(far_trace.device_events, start=trace.device_events.start + 1)
+    assert type(events) is DeviceEvents and len(events) == len(trace.device_events)
+    assert events.rows_of_devices() == trace.device_events.rows_of_devices()
+    assert events.extent() == (int(events.start.min()), int(events.end.max()))
+    gaps = with_own_arrays(far_analysis.gaps)
+    assert type(gaps) is type(analysis.gaps) and len(gaps) == len(analysis.gaps)
