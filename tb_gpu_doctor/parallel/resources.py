@@ -7,7 +7,6 @@ what is really granted.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import math
 import os
 
@@ -42,7 +41,10 @@ def return_free_memory() -> None:
 
     Other threads go on meanwhile, but for the milliseconds in which they want memory of the arena that is looked at.
     """
-    with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library
+    # Another C library, or a Python that was built without libffi.
+    with contextlib.suppress(ImportError, OSError, AttributeError, TypeError):
+        import ctypes
+
         ctypes.CDLL(None).malloc_trim(0)
 
 

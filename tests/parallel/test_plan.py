@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import ctypes
+import importlib
 import sys
 from pathlib import Path
 
@@ -121,7 +123,10 @@ def test_free_memory_goes_back_and_other_c_libraries_do_not_matter(monkeypatch: 
     def no_library(_name: object) -> None:
         raise OSError("none")
 
-    monkeypatch.setattr(resources.ctypes, "CDLL", no_library)
+    monkeypatch.setattr(ctypes, "CDLL", no_library)
     return_free_memory()
-    monkeypatch.setattr(resources.ctypes, "CDLL", lambda _name: object())
+    monkeypatch.setattr(ctypes, "CDLL", lambda _name: object())
     return_free_memory()
+    monkeypatch.setitem(sys.modules, "ctypes", None)  # a Python that was built without libffi
+    return_free_memory()
+    importlib.reload(resources)
