@@ -101,7 +101,7 @@ class Store:
         try:
             with open(path, "rb") as file:
                 state = os.fstat(file.fileno())
-                if not _is_ours(state):
+                if not _is_ours(state) or state.st_size > self._max_bytes:  # larger than any that was put
                     return None
                 content = _read(file, state.st_size)
         except (OSError, MemoryError):
@@ -218,7 +218,8 @@ def default_store() -> Store:
     size = os.environ.get(SIZE_VARIABLE, "")
     max_bytes = int(size) if size.isdecimal() and len(size) < 19 else DEFAULT_MAX_BYTES
     if folder is not None:
-        return Store(Path(folder) if folder else None, max_bytes)
+        # No shell has read what a service's or a container's settings say.
+        return Store(Path(os.path.expanduser(folder)) if folder else None, max_bytes)
     import platformdirs
 
     try:

@@ -203,6 +203,19 @@ def test_a_size_that_is_none_is_the_usual_one(monkeypatch: pytest.MonkeyPatch, s
     assert default_store().usage().max_bytes == DEFAULT_MAX_BYTES
 
 
+def test_a_folder_below_the_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv(FOLDER_VARIABLE, "~/kept")
+    assert default_store().usage().folder == tmp_path / "kept"
+
+
+def test_what_is_larger_than_all_entries_is_not_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.put("a", 1)
+    os.truncate(entry(store, "a"), 1 << 34)  # a hole, which takes no room on the disk but in memory
+    monkeypatch.setattr("tb_gpu_doctor.cache.store._read", lambda *_: pytest.fail("read"))
+    assert store.get("a") is None and store.put("a", 2) and entry(store, "a").stat().st_size < 1_000
+
+
 def test_want_of_memory_keeps_nothing_and_harms_nobody(store: Store) -> None:
     class Large:
         def __getstate__(self) -> object:
