@@ -37,6 +37,8 @@ PATIENCE_S = 60.0
 _PULSE_S = 0.2
 # How often the scheduler is asked whether there are workers.
 _ASK_S = 1.0
+# Dask warns of tasks of 10 MB; questions about very many files of one worker are parted.
+_QUESTION_BYTES = 4_000_000
 # A scheduler that hands out hundreds of files may take a while to answer.
 _ANSWER_S = 30.0
 
@@ -117,7 +119,7 @@ class DaskCluster(Executor):
         return connected(told, _Place(self, held, file.path))
 
     def work(self, function: Callable[..., Any], calls: Sequence[tuple[Elsewhere, tuple[Any, ...]]]) -> list[Any]:
-        """As `elsewhere.Desk.work`: one task for all files of a worker.
+        """As `elsewhere.Desk.work`: one task for all files of a worker, as a rule.
 
         Raises:
             TraceError: the cluster is of no use any more, or a file is lost that nobody can read again.
@@ -126,8 +128,14 @@ class DaskCluster(Executor):
         places = [place for place, _ in calls]
         answers: list[Any] = [None] * len(calls)
         asked: dict[Future[bytes], list[int]] = {}
-        for indices in self._by_worker([_held(place) for place in places]):
+        groups = self._by_worker([_held(place) for place in places])
+        while groups:
+            indices = groups.pop()
             question = question_of(function, [calls[index][1] for index in indices])
+            if len(question) > _QUESTION_BYTES and len(indices) > 1:
+                half = len(indices) // 2
+                groups += [indices[:half], indices[half:]]
+                continue
             asked[self.submit(answer, [_held(places[index]) for index in indices], question)] = indices
         pending = set(asked)
         while pending:

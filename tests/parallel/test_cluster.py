@@ -152,6 +152,14 @@ def test_workers_forget_what_was_stopped(local, job: Session):
         assert not cluster.tasks()
 
 
+def test_large_questions_are_parted(local, job: Session, monkeypatch: pytest.MonkeyPatch):
+    with dask_cluster(local.scheduler_address) as cluster:
+        usual = answer(job, executor=cluster)
+        monkeypatch.setattr(clusters, "_QUESTION_BYTES", 1)
+        assert answer(job, executor=cluster) == usual
+        assert cluster.work(column, []) == []
+
+
 def test_what_travels_does_not_grow_with_the_events(local, tmp_path: Path):
     sent = []
     for events in (6_000, 24_000):
