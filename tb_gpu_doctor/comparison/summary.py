@@ -19,7 +19,7 @@ TELEMETRY = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class KernelSum:
     """One kernel of one shape, per GPU and unit (step, or millisecond of the window without steps).
 
