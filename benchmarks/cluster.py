@@ -315,9 +315,9 @@ hosts told; their columns lay in files, and one host's at a time was read to ans
 
 {ratios}
 
-On paper: every part goes on with its exponent, and with 1 at least; below {least:.0f} ms nothing can be told, and {least:.0f}
-ms count. Measured: aligning the clocks of {paper:,} hosts,
-made by repeating the collectives of the largest job, takes {measured}.
+On paper: every part goes on with its exponent, and with 1 at least; what takes less than {least:.0f} ms counts as
+that. Measured: aligning the clocks of {paper:,} hosts, made by repeating the collectives of the largest job, takes
+{measured}.
 At {paper:,} hosts about {gigabytes:.2f} GB travel.
 
 ## What a host of {big:,} events tells
