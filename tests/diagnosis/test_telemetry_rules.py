@@ -136,6 +136,12 @@ def test_headroom_needs_every_gpu_and_a_source_to_believe() -> None:
     assert only(few, "memory_headroom").kind and "driver" in words(few.findings[0])
 
 
+@pytest.mark.parametrize("used", [0.0, 5e-324, 1.0])
+def test_memory_that_nobody_uses_is_no_headroom(used: float) -> None:
+    found = diagnosed(recording(series(0, allocator_peak_bytes=used, allocator_used_bytes=used)))
+    assert not any(finding.kind == "memory_headroom" for finding in found.findings)
+
+
 def test_a_leak() -> None:
     rise = 20 * GIB + ROWS * 0.1 * GIB
     finding = only(diagnosed(gpus(allocator_used_bytes=rise, allocator_peak_bytes=rise)), "memory_pressure")

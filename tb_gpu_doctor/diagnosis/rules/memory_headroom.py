@@ -17,6 +17,8 @@ from tb_gpu_doctor.telemetry.step_times import global_batch
 KIND = "memory_headroom"
 # A program that hardly uses the memory is a test or a toy: nobody needs to know how often it would fit.
 _MANY = 10
+# Next to nothing in use is no measurement of training: a context alone takes more.
+_LEAST_USED = 1e-6
 
 
 def check(context: Context) -> Iterator[Finding]:
@@ -27,7 +29,7 @@ def check(context: Context) -> Iterator[Finding]:
     if not needs or len(known) < len(needs):
         return
     fullest = max(known, key=lambda memory: memory.used)
-    if fullest.used > limits.memory_low:
+    if not _LEAST_USED <= fullest.used <= limits.memory_low:
         return
     # Weights do not grow with the batch, so this is the least that it can become.
     times = (1 - limits.memory_spare) / fullest.used
