@@ -195,11 +195,6 @@ class DaskCluster(Executor):
             self.check(force=True)
             raise TraceError("cluster_failed", address=self.address, reason=_first_line(error)) from error
 
-    def tasks(self) -> tuple[str, ...]:
-        """Keys of what the scheduler knows of this client's work, the files that workers hold among them."""
-        known = self._client.sync(self._client.scheduler.who_has, callback_timeout=_ANSWER_S)
-        return tuple(map(str, known))
-
     def check(self, force: bool = False) -> None:
         """See that there is a scheduler, and a worker within patience.
 

@@ -31,7 +31,7 @@ def open_view(session: Session, root: Root, report: Report) -> SessionView:
     from tb_gpu_doctor.plugin.apart import apart
     from tb_gpu_doctor.plugin.session_view import SessionView, kind_of
 
-    if _is_far(session):
+    if _is_remote(session):
         return _view(session, root, report)
     kept = recalled(session, kind_of(_shown(session.path, root)), SessionView)
     return kept if kept is not None else apart(report, session.path, _view, session, root)
@@ -44,13 +44,13 @@ def open_summary(session: Session, report: Report) -> RunSummary:
     from tb_gpu_doctor.comparison.summary import RunSummary
     from tb_gpu_doctor.plugin.apart import apart
 
-    if _is_far(session):
+    if _is_remote(session):
         return summary_of_session(session, report)
     kept = recalled(session, SUMMARY, RunSummary)
     return kept if kept is not None else apart(report, session.path, summary_of_session, session)
 
 
-def _is_far(session: Session) -> bool:
+def _is_remote(session: Session) -> bool:
     """Whether files are fetched, with credentials and listings that only this process has."""
     paths = [session.path, *(file.path for file in session.files), *(home.folder for home in session.homes)]
     return any(is_remote(path) for path in paths)

@@ -123,6 +123,7 @@ class SessionView(WithoutLock):
         texts = sum(map(len, made)) + sum(map(len, self._diagnosis_json.values()))
         return (
             self.timeline.size_bytes
+            + self.kernels.size_bytes
             + self.gaps.size_bytes
             + self.ranges.size_bytes
             + texts

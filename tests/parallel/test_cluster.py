@@ -115,13 +115,19 @@ def test_a_worker_killed_between_telling_and_being_asked(job: Session):
     assert found.diagnosis.to_json("en") == answer(job)
 
 
+def tasks(address: str) -> list[str]:
+    """Keys of all that workers of a scheduler hold."""
+    with distributed.Client(address, set_as_default=False) as client:
+        return list(map(str, client.who_has()))
+
+
 def test_workers_forget_what_nobody_asks_about_any_more(local, tmp_path: Path):
     """A history of many sessions must not fill them; nothing may wait for Python's search for cycles."""
     write_job(tmp_path, "xplane", 3, 4_000)
     session = only_session(tmp_path)
 
     def held() -> int:
-        return sum("hold" in key for key in map(str, cluster.tasks()))
+        return sum("hold" in key for key in tasks(local.scheduler_address))
 
     gc.disable()
     try:
@@ -147,9 +153,9 @@ def test_workers_forget_what_was_stopped(local, job: Session):
             read_files(job.files, stop, cluster)
         gc.collect()
         deadline = time.monotonic() + 10
-        while cluster.tasks() and time.monotonic() < deadline:
+        while tasks(local.scheduler_address) and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert not cluster.tasks()
+        assert not tasks(local.scheduler_address)
 
 
 def test_large_questions_are_parted(local, job: Session, monkeypatch: pytest.MonkeyPatch):

@@ -150,7 +150,10 @@ def test_csv_is_the_whole_table(view: SessionView) -> None:
 
 def test_what_is_held_is_counted(view: SessionView) -> None:
     assert view.kernels.size_bytes > 1000
-    assert view.size_bytes > view.kernels.size_bytes
+    assert view.size_bytes > view.kernels.size_bytes + view.timeline.size_bytes
+    before = view.size_bytes - view.kernels.size_bytes
+    view.kernels.tree_json(None)
+    assert view.size_bytes - view.kernels.size_bytes == before, "what kernels take is counted once"
 
 
 def test_fusible_runs_of_an_eager_run(shared_traces: Path) -> None:
