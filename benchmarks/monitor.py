@@ -81,7 +81,7 @@ def run(seconds: float, interval_s: float, stub: Path) -> dict[str, float]:
 
 def reading(hours: float) -> tuple[float, float, int]:
     """Write a long recording without a driver: (CPU seconds to read it, megabytes, samples of each GPU)."""
-    from tb_gpu_doctor.telemetry.read import read_telemetry
+    from tb_gpu_doctor.telemetry.recordings import read_telemetry
     from tests.telemetry.recorded import Recorded
 
     with tempfile.TemporaryDirectory() as folder:

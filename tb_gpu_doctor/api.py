@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tb_gpu_doctor.diagnosis.model import Diagnosis
     from tb_gpu_doctor.diagnosis.thresholds import Thresholds
     from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
-    from tb_gpu_doctor.telemetry.home import HomeTelemetry
     from tb_gpu_doctor.telemetry.joining import Joined
+    from tb_gpu_doctor.telemetry.recordings import HomeTelemetry
     from tb_gpu_doctor.traces.columns import Trace
     from tb_gpu_doctor.traces.sessions import Session, SessionScan
 
@@ -201,8 +201,8 @@ def _with_doubt(diagnosis: Diagnosis, session: Session, traces: Sequence[Trace])
 
 def _telemetry_of(session: Session, profiles: Sequence[HostProfile]) -> tuple[HomeTelemetry | None, Joined]:
     """What was recorded beside a profile, and what of it belongs to the profile's GPUs."""
-    from tb_gpu_doctor.telemetry.home import read_homes
     from tb_gpu_doctor.telemetry.joining import Joined, join, profile_span
+    from tb_gpu_doctor.telemetry.recordings import read_homes
 
     if not session.homes:
         return None, Joined()
@@ -221,8 +221,8 @@ def _diagnose_telemetry(session: Session, report: Progress, thresholds: Threshol
     from tb_gpu_doctor.diagnosis.model import Spoken
     from tb_gpu_doctor.diagnosis.telemetry_engine import diagnose_telemetry
     from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
-    from tb_gpu_doctor.telemetry.home import read_homes
     from tb_gpu_doctor.telemetry.joining import newest
+    from tb_gpu_doctor.telemetry.recordings import read_homes
 
     recorded = read_homes(session.homes)
     report("diagnosing", _FILES)

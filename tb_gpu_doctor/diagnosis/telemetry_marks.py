@@ -15,8 +15,7 @@ from tb_gpu_doctor.diagnosis.model import SEVERITIES, Finding, GpuRef, Phrase
 from tb_gpu_doctor.diagnosis.rules.profiler_overhead import worst_overhead
 from tb_gpu_doctor.diagnosis.telemetry_gpus import names, ref, since
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry
-from tb_gpu_doctor.telemetry.throttling import Kind, bands, kind_masks, measure
-from tb_gpu_doctor.telemetry.unequal import State, around, state, typical
+from tb_gpu_doctor.telemetry.throttling import Kind, State, around, bands, kind_masks, measure, state, typical
 
 # What the host does takes longer under the profiler; what a GPU does hardly does.
 _OF_THE_HOST = frozenset({"launch_bound", "cpu_contention", "sync_stall", "op_placement", "input_bound"})

@@ -15,7 +15,7 @@ from tb_gpu_doctor.telemetry.load import Load
 from tb_gpu_doctor.telemetry.memory import measure as measure_memory
 from tb_gpu_doctor.telemetry.samples import column
 from tb_gpu_doctor.telemetry.throttling import measure as measure_throttling
-from tb_gpu_doctor.telemetry.unequal import state
+from tb_gpu_doctor.telemetry.throttling import state
 from tb_gpu_doctor.texts import DEFAULT_LANGUAGE
 
 _MOST_NOTES = 20

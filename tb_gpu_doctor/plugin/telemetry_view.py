@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tb_gpu_doctor.metrics import BY_ID, METRICS
-from tb_gpu_doctor.telemetry.home import HomeTelemetry
 from tb_gpu_doctor.telemetry.joining import Joined, extent
-from tb_gpu_doctor.telemetry.levels import Level, level
+from tb_gpu_doctor.telemetry.recordings import HomeTelemetry
+from tb_gpu_doctor.telemetry.samples import Level, level
 from tb_gpu_doctor.telemetry.series import BatchSweep, GpuSeries, Span, StepTimes
 from tb_gpu_doctor.telemetry.throttling import bands
 

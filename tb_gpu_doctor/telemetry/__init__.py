@@ -1,1 +1,1 @@
-"""What the companion writer recorded beside training, read back to arrays."""
+"""Reads back what monitors recorded beside training, as numpy columns, and measures it."""

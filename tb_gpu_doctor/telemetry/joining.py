@@ -1,8 +1,8 @@
 """Which recorded GPU is which GPU of a profile.
 
-Telemetry meets a profile by the nearest common run folder, then by host, then by GPU through the map that the
-monitor recorded; and only where the profile was taken while the monitor ran. What does not meet these is not joined,
-and the reason is kept: two jobs on one host look alike in everything else.
+Telemetry is matched to a profile by the nearest common run folder, then by host, then by GPU through the mapping
+that the monitor recorded, and only where the profile was taken while the monitor ran. What does not match is left
+out and the reason is kept: two jobs on one host look alike in everything else.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How much of a GPU's memory training needs, and whether that grows.
+"""How much of a GPU's memory training needs, and whether that keeps growing.
 
-TensorFlow takes nearly all of the memory at its start and JAX three quarters of it, so what NVML calls used is
-no need. The framework's own allocator knows; NVML counts only where memory grows on demand.
+TensorFlow claims nearly all of the memory at startup and JAX three quarters of it, so what NVML calls used is
+not the need. The framework's own allocator knows it; NVML's figure counts only where memory grows on demand.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""When and why a GPU ran below its clocks: NVML's reasons, read together with the clocks themselves.
+"""When and why a GPU ran below its clocks, and how GPUs that do the same work differ in clock, heat and power.
 
-A reason bit alone proves little: the software power cap is set on most large GPUs under full load while they
-run near their maximum, and the software thermal bit may come with full clocks. So those two count only where the
-clock of the multiprocessors is really down. A hardware slowdown (thermal, or the power brake of the server) halves the
-clocks and counts by itself.
+NVML's reasons are read together with the clocks themselves, since a reason bit alone proves little: most large
+GPUs report the software power cap under full load while they run close to their maximum, and the software
+thermal bit may come with full clocks. Those two count only where the SM clock is really down. A hardware
+slowdown (thermal, or the server's power brake) halves the clocks and counts by itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tb_gpu_doctor.metrics import THROTTLE_BITS
-from tb_gpu_doctor.telemetry.samples import Bool, Float64, busy, column, seconds, step_at, weighted_mean
+from tb_gpu_doctor.telemetry.samples import Bool, Float64, busy, column, seconds, step_at, weighted_mean, within
 from tb_gpu_doctor.telemetry.series import GpuSeries
 
 Kind = Literal["thermal", "power", "other"]
@@ -251,4 +252,68 @@ def bands(series: GpuSeries, most: int | None = None) -> tuple[Band, ...]:
             step_at(series, b),
         )
         for kind, a, b in sorted(found, key=lambda item: (max(0, item[1] - 1), item[2], item[0]))
+    )
+
+
+# A profile lasts a second or two and NVML is asked once a second: so many samples around it are looked at.
+_LEAST_SAMPLES = 5
+
+
+@dataclass(frozen=True)
+class State:
+    """How one GPU was over a stretch of time, while busy; medians, None where not recorded."""
+
+    clock_mhz: float | None
+    temperature_celsius: float | None
+    power_watts: float | None
+    power_limit_watts: float | None
+    samples: int
+
+
+def around(series: GpuSeries, window_ns: tuple[int, int]) -> Bool:
+    """bool[n]: the samples of a stretch, widened on both sides until there are enough of them."""
+    inside = within(series, *window_ns)
+    if int(inside.sum()) >= _LEAST_SAMPLES or not len(series):
+        return inside
+    middle = (window_ns[0] + window_ns[1]) // 2
+    nearest = np.argsort(np.abs(series.wall_ns - middle), kind="stable")[:_LEAST_SAMPLES]
+    mask = inside.copy()
+    mask[nearest] = True
+    return mask
+
+
+def state(series: GpuSeries, busy_percent: float, window_ns: tuple[int, int] | None) -> State:
+    """One GPU over a stretch of wall time, the whole recording by default."""
+    mask = np.ones(len(series), np.bool_) if window_ns is None else around(series, window_ns)
+    working = busy(series, busy_percent)
+    if working is not None and (mask & working).any():
+        mask = mask & working
+
+    def median(metric: str) -> float | None:
+        values = column(series, metric)
+        values = None if values is None else values[mask]
+        return None if values is None or not np.isfinite(values).any() else float(np.nanmedian(values))
+
+    return State(
+        median("sm_clock_mhz"),
+        median("temperature_celsius"),
+        median("power_watts"),
+        median("power_limit_watts"),
+        int(mask.sum()),
+    )
+
+
+def typical(states: Sequence[State]) -> State:
+    """The median GPU of several."""
+
+    def median(values: list[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return float(np.median(known)) if known else None
+
+    return State(
+        median([s.clock_mhz for s in states]),
+        median([s.temperature_celsius for s in states]),
+        median([s.power_watts for s in states]),
+        median([s.power_limit_watts for s in states]),
+        sum(s.samples for s in states),
     )

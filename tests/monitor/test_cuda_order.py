@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tb_gpu_doctor.telemetry.read import read_telemetry
+from tb_gpu_doctor.telemetry.recordings import read_telemetry
 from tests.nvml import driver_environment, train
 
 # The two GPUs of the scenario, the other way round; nothing answers before cuInit.

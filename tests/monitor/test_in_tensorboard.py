@@ -15,7 +15,7 @@ import pytest
 
 from simulator.nvml_stub.record import SpanAt, StepAt, Training, record
 from tb_gpu_doctor.metrics import BY_TAG, METRICS
-from tb_gpu_doctor.telemetry.read import read_telemetry
+from tb_gpu_doctor.telemetry.recordings import read_telemetry
 from tests import nvml as stub_of_tests
 from tests.tensorboard_server import TensorBoard, tensorboard
 

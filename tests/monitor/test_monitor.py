@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tb_gpu_doctor.telemetry.read import read_telemetry
+from tb_gpu_doctor.telemetry.recordings import read_telemetry
 from tb_gpu_doctor.telemetry.series import Recording
 from tests.nvml import PREFACE, REPOSITORY, driver_environment, train
 

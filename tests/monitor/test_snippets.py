@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tb_gpu_doctor.telemetry.read import read_telemetry
+from tb_gpu_doctor.telemetry.recordings import read_telemetry
 from tb_gpu_doctor.traces.sessions import find_sessions
 from tests.monitor.test_capture import marked_steps
 

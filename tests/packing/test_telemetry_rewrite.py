@@ -14,7 +14,7 @@ from tb_gpu_doctor.monitor.event_file import EventFile
 from tb_gpu_doctor.monitor.origin import Origin
 from tb_gpu_doctor.packing.names import Names
 from tb_gpu_doctor.packing.telemetry_rewrite import redacted_file_name, redacted_run, rewrite_events
-from tb_gpu_doctor.telemetry.home import read_homes
+from tb_gpu_doctor.telemetry.recordings import read_homes
 from tb_gpu_doctor.traces.telemetry_homes import Home
 
 SECRETS = ("zebra", "alice", "acme", "48211", "abcd-ef01", "s3cr3t", "/srv/")

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from simulator.telemetry_demo import TELEMETRY, telemetry_files
-from tb_gpu_doctor.telemetry.home import read_homes
-from tb_gpu_doctor.telemetry.read import read_telemetry
+from tb_gpu_doctor.telemetry.recordings import read_homes, read_telemetry
 from tb_gpu_doctor.telemetry.series import Recording
 from tb_gpu_doctor.traces.read import read_trace
 from tb_gpu_doctor.traces.sessions import Session, find_sessions

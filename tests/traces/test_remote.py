@@ -23,7 +23,7 @@ from tb_gpu_doctor.cache.session_state import state_of
 from tb_gpu_doctor.cache.store import Store
 from tb_gpu_doctor.files.backends import open_backend
 from tb_gpu_doctor.files.errors import RemoteError
-from tb_gpu_doctor.telemetry.read import has_recording, read_telemetry
+from tb_gpu_doctor.telemetry.recordings import has_recording, read_telemetry
 from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.read import read_trace
 from tb_gpu_doctor.traces.sessions import Session, SessionScan, find_sessions
@@ -304,7 +304,7 @@ def test_local_paths_need_no_fsspec(tmp_path: Path) -> None:
         "import sys\n"
         "from tb_gpu_doctor.traces.sessions import find_sessions\n"
         "from tb_gpu_doctor.traces.read import read_trace\n"
-        "from tb_gpu_doctor.telemetry.read import read_telemetry\n"
+        "from tb_gpu_doctor.telemetry.recordings import read_telemetry\n"
         f"find_sessions({str(tmp_path)!r}); find_sessions('file://' + {str(tmp_path)!r})\n"
         f"read_telemetry({str(tmp_path)!r})\n"
         "assert 'fsspec' not in sys.modules and 'tb_gpu_doctor.files.remote' not in sys.modules, 'imported'\n"

@@ -11,7 +11,7 @@ from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.telemetry_gpus import judged, names, ref, worst_first
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry
-from tb_gpu_doctor.telemetry.sharing import Sharing, sharing
+from tb_gpu_doctor.telemetry.load import Sharing, sharing
 
 KIND = "gpu_shared"
 

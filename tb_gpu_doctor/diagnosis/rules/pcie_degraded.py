@@ -11,7 +11,7 @@ from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.telemetry_gpus import judged, names, ref, worst_first
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry
-from tb_gpu_doctor.telemetry.sharing import Link, link
+from tb_gpu_doctor.telemetry.load import Link, link
 
 KIND = "pcie_degraded"
 

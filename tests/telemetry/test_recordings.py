@@ -19,8 +19,8 @@ from tb_gpu_doctor import recording_format as form
 from tb_gpu_doctor.metrics import METRICS
 from tb_gpu_doctor.monitor.event_file import EventFile
 from tb_gpu_doctor.monitor.origin import Origin
-from tb_gpu_doctor.telemetry import columns, decode, find, read
-from tb_gpu_doctor.telemetry.read import TelemetryReader, has_recording, read_telemetry
+from tb_gpu_doctor.telemetry import decode, recordings
+from tb_gpu_doctor.telemetry.recordings import TelemetryReader, has_recording, read_telemetry
 from tests.telemetry.recorded import SECOND, START_NS, Recorded
 
 VALUES = st.one_of(st.just(float("nan")), st.floats(-1e15, 1e15))
@@ -134,8 +134,10 @@ def test_every_cut_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
 def test_growing_files_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = Recorded(tmp_path)
     reader, offsets = TelemetryReader(), []
-    original = read.read_records
-    monkeypatch.setattr(read, "read_records", lambda path, at, take: offsets.append(at) or original(path, at, take))
+    original = recordings.read_records
+    monkeypatch.setattr(
+        recordings, "read_records", lambda path, at, take: offsets.append(at) or original(path, at, take)
+    )
     for tick in range(4):
         recorded.sample(tick, power_watts=(tick, tick))
         path = recorded.write()
@@ -265,7 +267,7 @@ def test_a_recording_longer_than_memory_is_folded_by_each_metrics_rule(
         recorded.write()
     recorded.write(last=True)
     whole = read_telemetry(tmp_path).recordings[0].gpus
-    monkeypatch.setattr(columns, "MAX_VALUES", len(METRICS) * 2 * 120)
+    monkeypatch.setattr(decode, "MAX_VALUES", len(METRICS) * 2 * 120)
     telemetry = read_telemetry(tmp_path)
     assert "4 samples of it are folded to one" in telemetry.problems[0]
     for number, gpu in enumerate(telemetry.recordings[0].gpus):
@@ -301,7 +303,7 @@ def test_of_too_many_recordings_the_newest_are_read(tmp_path: Path, monkeypatch:
     for number in range(5):
         path = recorded_file(tmp_path / f"run{number}", ticks=1)
         os.utime(path, ns=(START_NS + number * SECOND,) * 2)
-    monkeypatch.setattr(read, "MAX_RECORDINGS", 2)
+    monkeypatch.setattr(recordings, "MAX_RECORDINGS", 2)
     telemetry = read_telemetry(tmp_path)
     assert [recording.run.split("/")[0] for recording in telemetry.recordings] == ["run3", "run4"]
     assert "5 recordings" in telemetry.problems[0]
@@ -346,7 +348,7 @@ def test_folders_that_cannot_be_read_are_told(tmp_path: Path, monkeypatch: pytes
             raise PermissionError(13, "Permission denied")
         return original(path)
 
-    monkeypatch.setattr(find.os, "scandir", scandir)
+    monkeypatch.setattr(recordings.os, "scandir", scandir)
     telemetry = read_telemetry(tmp_path)
     assert len(telemetry.recordings) == 1
     assert "closed" in telemetry.problems[0] and "Permission denied" in telemetry.problems[0]
@@ -379,7 +381,7 @@ def test_what_could_not_be_opened_is_tried_again(tmp_path: Path, monkeypatch: py
     recorded.write(last=True)
     reader = TelemetryReader()
     with monkeypatch.context() as broken:
-        broken.setattr(read, "read_records", lambda *_: (_ for _ in ()).throw(PermissionError(13, "no")))
+        broken.setattr(recordings, "read_records", lambda *_: (_ for _ in ()).throw(PermissionError(13, "no")))
         telemetry = reader.read(tmp_path)
         assert len(telemetry.problems) == 1 and not telemetry.recordings
     telemetry = reader.read(tmp_path)
@@ -423,7 +425,7 @@ def test_pieces_are_made_before_they_are_large(tmp_path: Path, monkeypatch: pyte
         recorded.write()
     recorded.write(last=True)
     whole = read_telemetry(tmp_path).recordings[0].gpus
-    monkeypatch.setattr(columns, "_VALUES_A_PIECE", len(METRICS) * 2 * 7)
+    monkeypatch.setattr(decode, "_VALUES_A_PIECE", len(METRICS) * 2 * 7)
     for gpu, expected in zip(read_telemetry(tmp_path).recordings[0].gpus, whole, strict=True):
         assert np.array_equal(gpu.values["power_watts"], expected.values["power_watts"])
         assert np.array_equal(gpu.wall_ns, expected.wall_ns)
