@@ -80,7 +80,7 @@ def measure_here(folder: str) -> Growth:
 
     from benchmarks.desk import Desk
     from tb_gpu_doctor.analysis.clocks import find_clocks
-    from tb_gpu_doctor.analysis.collectives import match_collectives
+    from tb_gpu_doctor.analysis.job_collectives import match_collectives
     from tb_gpu_doctor.diagnosis.context import Context, HostProfile
     from tb_gpu_doctor.diagnosis.engine import diagnose_context
     from tb_gpu_doctor.parallel.compact import unpack
@@ -212,7 +212,7 @@ def ratios(found: Sequence[Growth]) -> list[str]:
 def clocks_of_many(folder: Path, hosts: int) -> str:
     """What aligning clocks takes for ``hosts`` hosts made of copies."""
     from tb_gpu_doctor.analysis.clocks import find_clocks
-    from tb_gpu_doctor.analysis.collectives import match_collectives
+    from tb_gpu_doctor.analysis.job_collectives import match_collectives
     from tb_gpu_doctor.parallel.one_file import analyse_file
     from tb_gpu_doctor.traces.sessions import find_sessions
 

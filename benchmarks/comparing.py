@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from simulator.faults.bases import WARM_UP, base
 from simulator.faults.setup import simulate
 from simulator.scenarios import SimulatedRun
-from tb_gpu_doctor.analysis.step_parts import PART_IDS
+from tb_gpu_doctor.analysis.step_costs import PART_IDS
 from tb_gpu_doctor.comparing import summary_of_path
 from tb_gpu_doctor.comparison.compare import compare
 from tb_gpu_doctor.comparison.summary import RunSummary

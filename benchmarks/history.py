@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tb_gpu_doctor.analysis.step_parts import PART_IDS
+from tb_gpu_doctor.analysis.step_costs import PART_IDS
 from tb_gpu_doctor.comparison.history import History, HistoryEntry, build_history
 from tb_gpu_doctor.comparison.summary import RunSummary
 from tb_gpu_doctor.traces.columns import PS_PER_MS

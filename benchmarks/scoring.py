@@ -12,7 +12,7 @@ from simulator.faults.cases import Case
 from simulator.scenarios import SimulatedJob, SimulatedRun
 from simulator.truth import IDLE_CAUSES, Truth
 from tb_gpu_doctor.analysis.analyse import analyse
-from tb_gpu_doctor.analysis.results import TraceAnalysis
+from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
 from tb_gpu_doctor.diagnosis.context import HostProfile
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Evidence, Finding, GpuRef, Phrase

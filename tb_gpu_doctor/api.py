@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from tb_gpu_doctor.analysis.job import Job
-    from tb_gpu_doctor.analysis.results import TraceAnalysis
+    from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
     from tb_gpu_doctor.diagnosis.context import HostProfile
     from tb_gpu_doctor.diagnosis.model import Diagnosis
     from tb_gpu_doctor.diagnosis.thresholds import Thresholds

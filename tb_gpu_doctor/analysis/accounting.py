@@ -6,8 +6,7 @@ import numpy as np
 
 from tb_gpu_doctor.analysis import intervals
 from tb_gpu_doctor.analysis.intervals import IntervalSet
-from tb_gpu_doctor.analysis.results import DeviceAccounting, DeviceSummary, Gaps, Steps, Window
-from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.analysis.results import Cause, DeviceAccounting, DeviceSummary, Gaps, Steps, Window
 from tb_gpu_doctor.traces.columns import DeviceEvents, EventClass, Int64, Trace
 
 BusySets = tuple[tuple[IntervalSet, IntervalSet, IntervalSet], ...]

@@ -7,24 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tb_gpu_doctor.analysis.accounting import account, all_busy_sets, summarise
 from tb_gpu_doctor.analysis.callers import causality
-from tb_gpu_doctor.analysis.collective_candidates import find_candidates
-from tb_gpu_doctor.analysis.contention import find_contention
-from tb_gpu_doctor.analysis.critical_path import step_costs
+from tb_gpu_doctor.analysis.collectives import find_candidates, find_lateness
 from tb_gpu_doctor.analysis.host_activity import HostActivity
 from tb_gpu_doctor.analysis.idle import find_gaps, no_gaps
 from tb_gpu_doctor.analysis.input_pipeline import find_pipelines
+from tb_gpu_doctor.analysis.kernel_tree import layer_scopes
 from tb_gpu_doctor.analysis.kernels import kernel_table
-from tb_gpu_doctor.analysis.lateness import find_lateness
-from tb_gpu_doctor.analysis.launch_queue import launch_queues
-from tb_gpu_doctor.analysis.launches import launch_of, launch_stats
-from tb_gpu_doctor.analysis.layer_scopes import layer_scopes
-from tb_gpu_doctor.analysis.outline import outline
-from tb_gpu_doctor.analysis.placement import charge_bounces, find_bounces
-from tb_gpu_doctor.analysis.results import TraceAnalysis
-from tb_gpu_doctor.analysis.step_inference import infer_steps
-from tb_gpu_doctor.analysis.steps import find_steps, find_window
-from tb_gpu_doctor.analysis.stream_overlap import find_serialized
-from tb_gpu_doctor.analysis.transfers import find_transfers
+from tb_gpu_doctor.analysis.launches import find_contention, find_serialized, launch_of, launch_queues, launch_stats
+from tb_gpu_doctor.analysis.step_costs import step_costs
+from tb_gpu_doctor.analysis.steps import find_steps, find_window, infer_steps
+from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis, outline
+from tb_gpu_doctor.analysis.transfers import charge_bounces, find_bounces, find_transfers
 from tb_gpu_doctor.traces.columns import Trace
 
 

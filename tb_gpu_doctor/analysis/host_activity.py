@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tb_gpu_doctor.analysis import intervals
+from tb_gpu_doctor.analysis.callers import nearest_with
 from tb_gpu_doctor.analysis.host_names import Kind, is_blocking_input, kind_of
-from tb_gpu_doctor.analysis.host_tree import nearest_with
-from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.traces.columns import NO_STAT, PS_PER_US, HostEvents, Int32, Int64, Trace, UInt8
 from tb_gpu_doctor.traces.grouping import distinct, group, rows_by
 

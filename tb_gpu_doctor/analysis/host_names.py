@@ -12,7 +12,7 @@ import re
 from enum import IntEnum
 
 from tb_gpu_doctor.analysis import torch_host_names as torch
-from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.analysis.results import Cause
 
 
 class Kind(IntEnum):

@@ -4,24 +4,185 @@ The gap is the complement of the union over all streams. The launch call of the 
 it cuts it in two: before the call the host was late, and what the launching thread (and the threads
 that it waited for) did then says why; after it, beyond the normal latency, the device was late.
 Every picosecond is charged to exactly one cause; where nothing proves one, to `no_evidence`.
+
+Parts of idle gaps: how much of each lies in a set of intervals, and to which step it belongs.
+
+Gaps in which a queued kernel waited for another GPU, outside a collective.
+
+Gaps that follow a synchronisation: the host waited until the queue was empty, then worked.
+
+Without the synchronisation (`cuStreamSynchronize`, a blocking copy, `.numpy()`) the host would have
+been ahead, and the work that follows would have been hidden behind the GPU's, so the first gap after
+it is the synchronisation's, whatever the host did in it, seen or unseen. Input, compilation and saving
+keep their own cause; what the host launches too slowly later in the step is `launch`. A wait that is
+short beside the work that follows drained nothing that mattered: the host was late already, and no
+more than the time waited is the synchronisation's.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tb_gpu_doctor.analysis import intervals
-from tb_gpu_doctor.analysis.callers import Causality
-from tb_gpu_doctor.analysis.drained import charge_drained
+from tb_gpu_doctor.analysis.callers import Causality, nearest_with
 from tb_gpu_doctor.analysis.host_activity import HOST_CAUSES, UNKNOWN, HostActivity
-from tb_gpu_doctor.analysis.host_tree import nearest_with
-from tb_gpu_doctor.analysis.peers import charge_peers
-from tb_gpu_doctor.analysis.results import BoolArray, Gaps, Window
-from tb_gpu_doctor.analysis.vocabulary import Cause
-from tb_gpu_doctor.traces.columns import PS_PER_US, Int32, Int64, Trace
-from tb_gpu_doctor.traces.grouping import rows_by
+from tb_gpu_doctor.analysis.host_names import Kind
+from tb_gpu_doctor.analysis.intervals import IntervalSet
+from tb_gpu_doctor.analysis.results import BoolArray, Cause, Gaps, Steps, Window
+from tb_gpu_doctor.traces.columns import PS_PER_US, Int32, Int64, Trace, UInt8
+from tb_gpu_doctor.traces.grouping import distinct, rows_by
+
+
+class Intervals(NamedTuple):
+    """Sorted, disjoint intervals [start, end) and the row that each came from, shape (n,)."""
+
+    start: Int64
+    end: Int64
+    row: Int64
+
+
+def cut_gaps(gaps: Gaps, rows: NDArray[np.intp]) -> tuple[Intervals, UInt8]:
+    """Cut each gap into one piece a cause, in proportion and in the order of `Cause`.
+
+    Returns:
+        The pieces (``row`` is the gap's row) and the `Cause` of each.
+    """
+    parts = gaps.by_cause[rows]
+    ends = gaps.start[rows, np.newaxis] + np.cumsum(parts, axis=1)
+    which, cause = np.nonzero(parts > 0)
+    end = ends[which, cause]
+    pieces = Intervals(end - parts[which, cause], end, rows[which].astype(np.int64))
+    return pieces, cause.astype(np.uint8)
+
+
+def overlap(stretches: IntervalSet, start: Int64, end: Int64) -> Int64:
+    """How much of a set lies in each [start, end)."""
+    if not len(stretches[0]):
+        return np.zeros(len(start), np.int64)
+    return intervals.covered_before(stretches, end) - intervals.covered_before(stretches, start)
+
+
+def gap_rows(gaps: Gaps, device: int) -> slice:
+    """Rows of one GPU's gaps."""
+    low, high = np.searchsorted(gaps.device, [device, device + 1])
+    return slice(int(low), int(high))
+
+
+def sum_by_step(steps: Steps, device: int, start: Int64, amount: Int64) -> Int64:
+    """Sums amounts over the complete steps of one GPU, by where they start; shape (steps.count,).
+
+    Steps of one GPU follow each other, and gaps never straddle their borders.
+    """
+    complete = np.flatnonzero(steps.complete)
+    total = np.zeros(len(complete), np.int64)
+    mine = np.flatnonzero(steps.end[complete, device] >= 0)
+    if len(mine) and amount.any():
+        rows = complete[mine]
+        at = np.searchsorted(steps.start[rows, device], start, side="right") - 1
+        inside = (at >= 0) & (start < steps.end[rows[np.maximum(at, 0)], device])
+        np.add.at(total, mine[at[inside]], amount[inside])
+    return total
+
+
+# The event waited for ends this close to the end of the gap ...
+_BEFORE, _AFTER = 10 * PS_PER_US, 2 * PS_PER_US
+# ... and fills this share of it, or its end is a coincidence.
+_COVER = 0.5
+_SHORTEST = 20 * PS_PER_US
+_MAX_GAPS = 20_000
+
+
+def charge_peers(trace: Trace, device: Int32, ready: Int64, end: Int64, by_cause: Int64) -> None:
+    """Move `dependency` time to `peer` where one event of another GPU explains it.
+
+    Args:
+        trace: all GPUs of one clock.
+        device: GPU of each gap.
+        ready: from where on the device was late.
+        end: of each gap.
+        by_cause: changed in place, shape (gaps, causes).
+    """
+    events = trace.device_events
+    if len(trace.devices) < 2:
+        return
+    waiting = np.flatnonzero(by_cause[:, Cause.DEPENDENCY] >= _SHORTEST)
+    if len(waiting) > _MAX_GAPS:
+        longest = np.argsort(by_cause[waiting, Cause.DEPENDENCY])[-_MAX_GAPS:]
+        waiting = waiting[longest]
+    for other in trace.devices:
+        rows = events.of_device(other.index)
+        if rows.start == rows.stop:
+            continue
+        order = np.argsort(events.end[rows], kind="stable")
+        stops, starts = events.end[rows][order], events.start[rows][order]
+        mine = waiting[device[waiting] != other.index]
+        low = np.searchsorted(stops, end[mine] - _BEFORE, side="left")
+        high = np.searchsorted(stops, end[mine] + _AFTER, side="right")
+        # of the few events that end there the last one; the candidates are looked at from the end
+        for back in range(1, 5):
+            at = high - back
+            good = at >= low
+            inside = np.maximum(at, 0)
+            overlap = np.minimum(stops[inside], end[mine]) - np.maximum(starts[inside], ready[mine])
+            hit = mine[good & (overlap >= _COVER * (end[mine] - ready[mine]))]
+            by_cause[hit, Cause.PEER] += by_cause[hit, Cause.DEPENDENCY]
+            by_cause[hit, Cause.DEPENDENCY] = 0
+
+
+# A synchronisation returns a little after the device is done; the clocks may differ by as much.
+_TOLERANCE = 20 * PS_PER_US
+
+
+# What would have been hidden.
+_HIDEABLE = [Cause.LAUNCH, Cause.HOST_OTHER, Cause.NO_EVIDENCE]
+# A wait of this share of the work behind it, or more, is why the queue was empty.
+_REAL_WAIT = 0.25
+
+
+def charge_drained(
+    activity: HostActivity, gap: Int64, thread: Int32, start: Int64, call: Int64, by_cause: Int64
+) -> None:
+    """Move the launch, other and unseen host work of gaps that follow a draining synchronisation to `sync`.
+
+    Args:
+        activity: what the threads did.
+        gap: index of a gap, per piece.
+        thread: whose activity explains it, per piece.
+        start: start of each gap.
+        call: host row that launched what ends each gap, -1 unknown.
+        by_cause: changed in place, shape (gaps, causes).
+    """
+    waited = np.zeros(len(start), np.int64)
+    for index, pieces in rows_by(thread):
+        mine = distinct(gap[pieces])
+        waited[mine] = np.maximum(waited[mine], _after_wait(activity, index, start[mine]))
+    drained = np.flatnonzero((waited > 0) & (call >= 0))
+    work = by_cause[drained][:, _HIDEABLE].sum(axis=1)
+    hidden = np.where(waited[drained] >= _REAL_WAIT * work, work, np.minimum(work, waited[drained]))
+    by_cause[drained, Cause.SYNC] += hidden
+    for cause in _HIDEABLE:  # one after the other: the sums stay exact
+        taken = np.minimum(by_cause[drained, cause], hidden)
+        by_cause[drained, cause] -= taken
+        hidden -= taken
+
+
+def _after_wait(activity: HostActivity, thread: int, start: Int64) -> Int64:
+    """How long the thread had been in a synchronisation when each gap began, 0 if it was in none."""
+    host = activity.trace.host_events
+    rows = activity.rows_of(thread)
+    waits = rows[activity.kind[rows] == Kind.SYNC]
+    begin, end = intervals.union(host.start[waits], host.end[waits])
+    if not len(begin):
+        return np.zeros(len(start), np.int64)
+    at = np.searchsorted(begin, start, side="left") - 1
+    inside = np.maximum(at, 0)
+    hit = (at >= 0) & (end[inside] >= start - _TOLERANCE)
+    return np.where(hit, np.minimum(start, end[inside]) - begin[inside], 0)
+
 
 # A queued kernel starts 1-2 us after the one before it on its stream; a longer wait is for something else.
 KERNEL_GAP_MAX = 10 * PS_PER_US

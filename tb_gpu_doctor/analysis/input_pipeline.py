@@ -7,15 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from tb_gpu_doctor.analysis import intervals
-from tb_gpu_doctor.analysis.callers import Causality
+from tb_gpu_doctor.analysis.callers import Causality, nearest_with
 from tb_gpu_doctor.analysis.host_names import Kind, kind_of
-from tb_gpu_doctor.analysis.host_tree import nearest_with
-from tb_gpu_doctor.analysis.input_results import InputPipeline, InputStage
-from tb_gpu_doctor.analysis.results import Gaps
-from tb_gpu_doctor.analysis.tf_data import Found, tf_data_pipelines
-from tb_gpu_doctor.analysis.tf_data_events import read_tf_data
+from tb_gpu_doctor.analysis.input_stages import InputPipeline, InputStage
+from tb_gpu_doctor.analysis.results import Cause, Gaps
+from tb_gpu_doctor.analysis.tf_data import Found, read_tf_data, tf_data_pipelines
 from tb_gpu_doctor.analysis.torch_host_names import FRAME
-from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.traces.columns import Int64, Trace
 from tb_gpu_doctor.traces.grouping import distinct, group, rows_by
 

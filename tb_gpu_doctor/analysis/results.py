@@ -1,4 +1,6 @@
-"""What the analyses return: frozen dataclasses of numpy columns, times in picoseconds.
+"""What the analyses return, and the stable names of categories and causes: frozen dataclasses of numpy columns.
+
+Times are picoseconds.
 
 "Device index" always means the index into ``Trace.devices``; "active devices" are
 those with at least one device event.
@@ -7,26 +9,53 @@ those with at least one device event.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from enum import IntEnum
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tb_gpu_doctor.analysis.input_results import InputPipeline
-from tb_gpu_doctor.analysis.kernel_results import KernelRow as KernelRow
-from tb_gpu_doctor.analysis.kernel_results import KernelTable as KernelTable
-from tb_gpu_doctor.analysis.launch_results import Contention, LaunchQueue, StreamOverlap
-from tb_gpu_doctor.analysis.transfer_results import Bounces, Transfers
-from tb_gpu_doctor.analysis.vocabulary import Cause
 from tb_gpu_doctor.traces.columns import Int32, Int64, UInt8
-
-if TYPE_CHECKING:
-    from tb_gpu_doctor.analysis.collective_candidates import Candidates
-    from tb_gpu_doctor.analysis.outline import Outline
 
 StepSource = Literal["marked", "inferred", "none"]
 BoolArray = NDArray[np.bool_]
 Float64 = NDArray[np.float64]
+
+
+class Category(IntEnum):
+    """What a GPU does at one instant; where several overlap, the smaller value wins.
+
+    So COMMUNICATION and TRANSFER are exposed times: not hidden behind compute.
+    """
+
+    COMPUTE = 0
+    COMMUNICATION = 1
+    TRANSFER = 2
+    IDLE = 3
+
+
+class Cause(IntEnum):
+    """Why a GPU was idle. The first six: the host was late; the others: the device's side."""
+
+    INPUT = 0
+    LAUNCH = 1
+    SYNC = 2
+    COMPILE = 3
+    CHECKPOINT = 4
+    HOST_OTHER = 5
+    DEPENDENCY = 6
+    PEER = 7
+    KERNEL_GAP = 8
+    NO_EVIDENCE = 9
+
+    @property
+    def id(self) -> str:
+        """The name used in JSON, texts and the tab."""
+        return self.name.lower()
+
+
+CAUSE_IDS: tuple[str, ...] = tuple(cause.id for cause in Cause)
+CATEGORY_IDS: tuple[str, ...] = tuple(category.name.lower() for category in Category)
 
 
 @dataclass(frozen=True)
@@ -206,34 +235,3 @@ class LaunchStats:
     host_time: int
     short_kernels: int
     median_kernel: int
-
-
-@dataclass(frozen=True)
-class TraceAnalysis:
-    """Everything computed from one trace; the input of the rules.
-
-    ``window`` is None when the trace holds no device event; then ``accounting``,
-    ``gaps`` (empty), ``summaries`` and ``launches`` hold nothing. ``recorded`` is the
-    recorded time of the file, None when it cannot be told. ``pipelines`` are the input pipelines,
-    the one that GPUs waited for longest first; they are found without a window as well. ``candidates`` and
-    ``outline`` are None in analyses that were put together by hand: `candidates_of`, `outline_of`.
-    """
-
-    steps: Steps
-    window: Window | None
-    recorded: tuple[int, int] | None
-    accounting: tuple[DeviceAccounting, ...]
-    gaps: Gaps
-    summaries: tuple[DeviceSummary, ...]
-    lateness: Lateness | None
-    kernels: KernelTable
-    launches: tuple[LaunchStats, ...]
-    step_costs: StepCosts | None = None
-    pipelines: tuple[InputPipeline, ...] = ()
-    transfers: Transfers | None = None
-    bounces: Bounces | None = None
-    queues: tuple[LaunchQueue, ...] = ()
-    contention: tuple[Contention, ...] = ()
-    serialized: tuple[StreamOverlap, ...] = ()
-    candidates: Candidates | None = None
-    outline: Outline | None = None

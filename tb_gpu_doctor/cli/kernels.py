@@ -14,7 +14,7 @@ from tb_gpu_doctor.texts import text
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tb_gpu_doctor.analysis.grid_scaling import GridScaling
+    from tb_gpu_doctor.analysis.filling import GridScaling
     from tb_gpu_doctor.api import SessionResult
     from tb_gpu_doctor.report.kernel_list import Listed, ListedGpu
 
@@ -145,7 +145,7 @@ def _labels(result: SessionResult) -> list[str]:
 def _scaling(
     result: SessionResult, arguments: argparse.Namespace, batches: tuple[int, int], lang: str
 ) -> tuple[GridScaling, ...]:
-    from tb_gpu_doctor.analysis.grid_scaling import grid_scaling
+    from tb_gpu_doctor.analysis.filling import grid_scaling
 
     other = _read(arguments.compare, None, None, lang)
     kinds = {

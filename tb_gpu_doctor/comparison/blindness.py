@@ -6,8 +6,7 @@ multiprocessors, so nothing in it tells whether grids fill the chip.
 
 from __future__ import annotations
 
-from tb_gpu_doctor.analysis.outline import outline_of
-from tb_gpu_doctor.analysis.results import TraceAnalysis
+from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis, outline_of
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.traces.columns import Trace
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tb_gpu_doctor.analysis.step_parts import PART_IDS
-from tb_gpu_doctor.analysis.vocabulary import CAUSE_IDS
+from tb_gpu_doctor.analysis.results import CAUSE_IDS
+from tb_gpu_doctor.analysis.step_costs import PART_IDS
 from tb_gpu_doctor.comparison.bootstrap import LEAST_STEPS
 from tb_gpu_doctor.comparison.compare import Batches, compare
 from tb_gpu_doctor.comparison.findings import TELEMETRY_KINDS, could_show

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tb_gpu_doctor.analysis.job import NO_MEETINGS, Meetings
-from tb_gpu_doctor.analysis.kernel_details import UNKNOWN, parse_kernel_details
-from tb_gpu_doctor.analysis.step_parts import step_parts, window_parts
+from tb_gpu_doctor.analysis.kernels import UNKNOWN, parse_kernel_details
+from tb_gpu_doctor.analysis.step_costs import step_parts, window_parts
 from tb_gpu_doctor.diagnosis.context import HostProfile
 from tb_gpu_doctor.traces.columns import PS_PER_MS, CopyKind, EventClass, Int64
 

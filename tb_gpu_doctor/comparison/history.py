@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tb_gpu_doctor.analysis.step_parts import PART_IDS
-from tb_gpu_doctor.analysis.vocabulary import CAUSE_IDS
+from tb_gpu_doctor.analysis.results import CAUSE_IDS
+from tb_gpu_doctor.analysis.step_costs import PART_IDS
 from tb_gpu_doctor.comparison.bootstrap import LEAST_STEPS, Interval, variance_of_mean
 from tb_gpu_doctor.comparison.change_points import ChangePoint, Levels, find_levels, step_height
 from tb_gpu_doctor.comparison.compare import FEW_COMMON, LEAST_CHANGE

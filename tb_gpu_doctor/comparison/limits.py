@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tb_gpu_doctor.analysis.vocabulary import CAUSE_IDS
+from tb_gpu_doctor.analysis.results import CAUSE_IDS
 from tb_gpu_doctor.diagnosis.model import SEVERITIES
 from tb_gpu_doctor.files.names import scheme_of
 from tb_gpu_doctor.traces.errors import TraceError

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tb_gpu_doctor.analysis.grid_scaling import GridScaling, grid_scaling
+from tb_gpu_doctor.analysis.filling import GridScaling, grid_scaling
 from tb_gpu_doctor.analysis.kernel_families import is_persistent, kernel_family
 from tb_gpu_doctor.analysis.kernel_results import KernelRow
 from tb_gpu_doctor.comparison.summary import KernelSum, RunSummary

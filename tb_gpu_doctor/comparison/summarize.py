@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tb_gpu_doctor.analysis.job import Job, Meetings
-from tb_gpu_doctor.analysis.results import TraceAnalysis
-from tb_gpu_doctor.analysis.step_order import order_of_steps, step_keys
-from tb_gpu_doctor.analysis.step_parts import PART_IDS
+from tb_gpu_doctor.analysis.step_costs import PART_IDS
+from tb_gpu_doctor.analysis.steps import order_of_steps, step_keys
+from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
 from tb_gpu_doctor.comparison.blindness import kinds_not_shown
 from tb_gpu_doctor.comparison.file_parts import FileParts, KernelKey, file_parts
 from tb_gpu_doctor.comparison.summary import FindingSum, Float64, KernelSum, RunSummary, fold_kernels, fold_steps

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tb_gpu_doctor.analysis.step_parts import PART_IDS
+from tb_gpu_doctor.analysis.step_costs import PART_IDS
 
 Float64 = NDArray[np.float64]
 # More steps than this are kept as means of neighbours; intervals of the mean do not mind.

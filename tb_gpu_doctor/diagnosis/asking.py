@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from tb_gpu_doctor.analysis.results import TraceAnalysis
+    from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
     from tb_gpu_doctor.diagnosis.context import HostProfile
     from tb_gpu_doctor.traces.columns import Trace
     from tb_gpu_doctor.traces.elsewhere import Desk, Elsewhere

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tb_gpu_doctor.analysis.gap_parts import gap_rows, sum_by_step
-from tb_gpu_doctor.analysis.launch_results import Contention
-from tb_gpu_doctor.analysis.results import DeviceAccounting, TraceAnalysis
-from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.analysis.idle import gap_rows, sum_by_step
+from tb_gpu_doctor.analysis.launches import Contention
+from tb_gpu_doctor.analysis.results import Cause, DeviceAccounting
+from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
 from tb_gpu_doctor.diagnosis.asking import ask, ask_one
 from tb_gpu_doctor.diagnosis.contention_loss import contention_loss
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile

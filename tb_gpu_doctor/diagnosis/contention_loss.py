@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tb_gpu_doctor.analysis.launch_results import Contention
+from tb_gpu_doctor.analysis.launches import Contention
 from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
 from tb_gpu_doctor.diagnosis.idle import share_to_name
 from tb_gpu_doctor.diagnosis.model import GpuRef

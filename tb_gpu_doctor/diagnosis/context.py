@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from tb_gpu_doctor.analysis.grid_scaling import GridScaling
+from tb_gpu_doctor.analysis.filling import GridScaling
 from tb_gpu_doctor.analysis.job import Encounters, Exposed, Job, Meetings, analyse_job, exposed_of_gpu
-from tb_gpu_doctor.analysis.outline import Mark, Outline, outline_of
-from tb_gpu_doctor.analysis.results import DeviceAccounting, TraceAnalysis
+from tb_gpu_doctor.analysis.results import DeviceAccounting
+from tb_gpu_doctor.analysis.trace_analysis import Mark, Outline, TraceAnalysis, outline_of
 from tb_gpu_doctor.diagnosis.asking import ask
 from tb_gpu_doctor.diagnosis.host_calls import HostCalls
 from tb_gpu_doctor.diagnosis.model import GpuNames, GpuRef, Phrase

@@ -8,9 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
-from tb_gpu_doctor.analysis.gap_parts import gap_rows, sum_by_step
-from tb_gpu_doctor.analysis.results import DeviceAccounting, TraceAnalysis
-from tb_gpu_doctor.analysis.transfer_results import Bounces, Transfers
+from tb_gpu_doctor.analysis.idle import gap_rows, sum_by_step
+from tb_gpu_doctor.analysis.results import DeviceAccounting
+from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
+from tb_gpu_doctor.analysis.transfers import Bounces, Transfers
 from tb_gpu_doctor.diagnosis.asking import ask
 from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
 from tb_gpu_doctor.diagnosis.idle import share_to_name

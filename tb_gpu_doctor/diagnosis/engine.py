@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from tb_gpu_doctor.analysis.filling import sm_efficiency
-from tb_gpu_doctor.analysis.results import DeviceAccounting, Window
-from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.analysis.results import Cause, DeviceAccounting, Window
 from tb_gpu_doctor.diagnosis.asking import ask
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.merging import merge_findings

@@ -9,8 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
+from tb_gpu_doctor.analysis.callers import enclosing
 from tb_gpu_doctor.analysis.host_names import Kind, kind_of
-from tb_gpu_doctor.analysis.host_tree import enclosing
 from tb_gpu_doctor.analysis.torch_host_names import USER_FRAME
 from tb_gpu_doctor.traces.columns import NO_STAT, HostEvents, Int64, Trace, UInt8
 from tb_gpu_doctor.traces.grouping import group

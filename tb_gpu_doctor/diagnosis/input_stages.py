@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tb_gpu_doctor.analysis.input_results import InputPipeline, InputStage
-from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.analysis.input_stages import InputPipeline, InputStage
+from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.context import GpuAccount, HostProfile
 from tb_gpu_doctor.diagnosis.model import Phrase
 

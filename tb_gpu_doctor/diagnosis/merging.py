@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.arrivals import find_arrivals
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding, GpuRef, Phrase

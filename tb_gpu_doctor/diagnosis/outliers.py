@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tb_gpu_doctor.analysis.results import Float64, StepCosts
-from tb_gpu_doctor.analysis.vocabulary import CAUSE_IDS
+from tb_gpu_doctor.analysis.results import CAUSE_IDS, Float64, StepCosts
 from tb_gpu_doctor.diagnosis.context import HostProfile
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.traces.columns import Int64

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from tb_gpu_doctor.analysis.critical_path import gain_per_step, joint_gain
 from tb_gpu_doctor.analysis.job import Job, waits_per_step
-from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.analysis.results import Cause
+from tb_gpu_doctor.analysis.step_costs import gain_per_step, joint_gain
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.traces.columns import Int64
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tb_gpu_doctor.analysis.results import StepCosts
-from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.analysis.results import Cause, StepCosts
 from tb_gpu_doctor.diagnosis.asking import ask_one
 from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
 from tb_gpu_doctor.diagnosis.idle import IdleLoss, charged_gaps, idle_loss, worst_event

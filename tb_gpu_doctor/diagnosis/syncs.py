@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tb_gpu_doctor.analysis.host_names import Kind
-from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.asking import ask, ask_one
 from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
 from tb_gpu_doctor.diagnosis.idle import charged_gaps

@@ -17,16 +17,14 @@ from typing import Any
 import tb_gpu_doctor.analysis
 import tb_gpu_doctor.diagnosis
 import tb_gpu_doctor.diagnosis.rules
-from tb_gpu_doctor.analysis import collective_kinds, input_names
+from tb_gpu_doctor.analysis import collectives, input_stages
 from tb_gpu_doctor.analysis.host_names import is_blocking_input, kind_of
-from tb_gpu_doctor.analysis.kernel_families import is_fusible, is_persistent, kernel_family
-from tb_gpu_doctor.analysis.tensor_cores import tensor_use
+from tb_gpu_doctor.analysis.kernel_families import is_fusible, is_persistent, kernel_family, tensor_use
 from tb_gpu_doctor.traces import classify, kineto_events
 
 # These are asked through their functions, which also know the order and the part of a name that counts.
 _BY_FUNCTION = (
-    "kernel_patterns", "kernel_families", "tensor_cores", "host_names", "torch_host_names", "collective_kinds",
-    "input_names",
+    "kernel_patterns", "kernel_families", "host_names", "torch_host_names", "collectives", "input_stages",
 )  # fmt: skip
 # Words that are asked for by `startswith` and `in`.
 _PREFIXES = (
@@ -88,9 +86,9 @@ def meaning(name: str, kernel: bool = False) -> tuple[object, ...]:
         is_blocking_input(name),
         kernel_family("", name),
         _of_kernel(name) if kernel else (),
-        collective_kinds.kind_of(name),
-        [input_names.PRODUCE.match(short), input_names.GET_NEXT.match(short)].count(None),
-        input_names.PYTHON_FUNCTION.search(short) is not None,
+        collectives.kind_of(name),
+        [input_stages.PRODUCE.match(short), input_stages.GET_NEXT.match(short)].count(None),
+        input_stages.PYTHON_FUNCTION.search(short) is not None,
         short.startswith(_PREFIXES) and tuple(short.startswith(prefix) for prefix in _PREFIXES),
         tuple(word in short for word in _INSIDE),
         tuple(pattern.search(short) is not None for pattern in _patterns()),

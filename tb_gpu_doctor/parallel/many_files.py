@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tb_gpu_doctor.analysis.results import TraceAnalysis
+from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
 from tb_gpu_doctor.files.names import is_remote
 from tb_gpu_doctor.parallel.cluster import DaskCluster
 from tb_gpu_doctor.parallel.one_file import DECODING, analyse_file

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tb_gpu_doctor.analysis.analyse import analyse
-from tb_gpu_doctor.analysis.results import TraceAnalysis
+from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
 from tb_gpu_doctor.traces.columns import Trace
 from tb_gpu_doctor.traces.read import read_trace
 from tb_gpu_doctor.traces.sessions import ProfileFile

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from tb_gpu_doctor.analysis.results import TraceAnalysis
+from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
 from tb_gpu_doctor.traces.columns import Trace
 from tb_gpu_doctor.traces.elsewhere import Elsewhere
 from tb_gpu_doctor.traces.far import FarMapping, connect, far

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tb_gpu_doctor.analysis.clocks import Clocks
-from tb_gpu_doctor.analysis.results import TraceAnalysis
+from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
 
 # Without steps: what part of the window an error may be that still makes a useful picture.
 _OF_WINDOW = 0.1

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tb_gpu_doctor.analysis.collective_table import CollectiveRow, collective_table, last_to_come
 from tb_gpu_doctor.analysis.intervals import clip, measure, union
-from tb_gpu_doctor.analysis.job import Job
-from tb_gpu_doctor.analysis.results import TraceAnalysis, Window
+from tb_gpu_doctor.analysis.job import CollectiveRow, Job, collective_table, last_to_come
+from tb_gpu_doctor.analysis.results import Window
+from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
 from tb_gpu_doctor.plugin.timeline import MAX_NAME_CHARS, Timeline, shorten
 from tb_gpu_doctor.traces.columns import PS_PER_MS, EventClass, Trace
 

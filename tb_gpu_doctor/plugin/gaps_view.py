@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tb_gpu_doctor.analysis.vocabulary import CAUSE_IDS
+from tb_gpu_doctor.analysis.results import CAUSE_IDS
 from tb_gpu_doctor.plugin.timeline import Timeline, describe_gap, step_at, step_number
 from tb_gpu_doctor.traces.columns import PS_PER_MS, PS_PER_US, Int64
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tb_gpu_doctor.analysis.input_names import parent_path
-from tb_gpu_doctor.analysis.input_results import InputPipeline, InputStage
-from tb_gpu_doctor.analysis.results import TraceAnalysis
-from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.analysis.input_stages import InputPipeline, InputStage, parent_path
+from tb_gpu_doctor.analysis.results import Cause
+from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
 from tb_gpu_doctor.diagnosis.input_stages import host_is_full, sets_pace
 from tb_gpu_doctor.plugin.timeline import MAX_NAME_CHARS, Timeline, shorten
 from tb_gpu_doctor.traces.columns import PS_PER_MS, Trace

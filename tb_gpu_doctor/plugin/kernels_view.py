@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tb_gpu_doctor.analysis.filling import gpu_fills, sm_efficiency, step_use
-from tb_gpu_doctor.analysis.kernel_families import FAMILIES
+from tb_gpu_doctor.analysis.kernel_families import FAMILIES, TENSOR_CLASSES
 from tb_gpu_doctor.analysis.kernel_tree import KERNEL, kernel_tree, largest
 from tb_gpu_doctor.analysis.occupancy import (
     BLOCK_SIZE,
@@ -17,10 +17,11 @@ from tb_gpu_doctor.analysis.occupancy import (
     REGISTERS,
     SHARED_MEMORY,
     UNLIMITED,
+    config_of,
+    next_steps,
+    staircase,
     theoretical_occupancy,
 )
-from tb_gpu_doctor.analysis.staircase import config_of, next_steps, staircase
-from tb_gpu_doctor.analysis.tensor_cores import TENSOR_CLASSES
 from tb_gpu_doctor.plugin.kept import WithoutLock
 from tb_gpu_doctor.plugin.responses import to_json
 from tb_gpu_doctor.plugin.timeline import MAX_NAME_CHARS, shorten
@@ -29,7 +30,7 @@ from tb_gpu_doctor.traces.columns import PS_PER_MS
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.analysis.kernel_results import KernelRow
-    from tb_gpu_doctor.analysis.results import TraceAnalysis
+    from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
     from tb_gpu_doctor.plugin.clock_shifts import ClockShift
     from tb_gpu_doctor.traces.columns import Trace
 

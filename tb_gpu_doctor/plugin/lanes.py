@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tb_gpu_doctor.analysis.gap_parts import Intervals, cut_gaps
-from tb_gpu_doctor.analysis.results import Gaps
-from tb_gpu_doctor.analysis.vocabulary import CATEGORY_IDS, CAUSE_IDS, Category
+from tb_gpu_doctor.analysis.idle import Intervals, cut_gaps
+from tb_gpu_doctor.analysis.results import CATEGORY_IDS, CAUSE_IDS, Category, Gaps
 from tb_gpu_doctor.traces.columns import DeviceEvents, EventClass, Int32, Int64, UInt8
 
 FIRST_CAUSE = int(Category.IDLE)

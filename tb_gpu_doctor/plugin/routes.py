@@ -259,7 +259,7 @@ class Routes:
         return json_answer(request, self._view(request).steps_json)
 
     def _gaps(self, request: Request) -> Response:
-        from tb_gpu_doctor.analysis.vocabulary import CAUSE_IDS
+        from tb_gpu_doctor.analysis.results import CAUSE_IDS
         from tb_gpu_doctor.plugin.gaps_view import DEFAULT_GAPS, MAX_GAPS
 
         limit = int_argument(request, "limit", 0, MAX_GAPS, default=DEFAULT_GAPS)

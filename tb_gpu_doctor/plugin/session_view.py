@@ -24,7 +24,7 @@ from tb_gpu_doctor.telemetry.joining import profile_span
 from tb_gpu_doctor.traces.errors import TraceError
 
 if TYPE_CHECKING:
-    from tb_gpu_doctor.analysis.results import TraceAnalysis
+    from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
     from tb_gpu_doctor.api import SessionResult
     from tb_gpu_doctor.diagnosis.model import Phrase, Spoken
     from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from tb_gpu_doctor.analysis.job import NO_MEETINGS, Job, Meetings
-from tb_gpu_doctor.analysis.results import Steps, TraceAnalysis
-from tb_gpu_doctor.analysis.step_order import order_of_steps, step_keys
-from tb_gpu_doctor.analysis.step_parts import PART_IDS, step_parts
+from tb_gpu_doctor.analysis.results import Steps
+from tb_gpu_doctor.analysis.step_costs import PART_IDS, step_parts
+from tb_gpu_doctor.analysis.steps import order_of_steps, step_keys
+from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
 from tb_gpu_doctor.plugin.timeline import Timeline
 from tb_gpu_doctor.traces.columns import Int64, Trace
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tb_gpu_doctor.analysis.job import NO_MEETINGS, Job
 from tb_gpu_doctor.analysis.launches import launch_of
-from tb_gpu_doctor.analysis.vocabulary import CAUSE_IDS, Category
+from tb_gpu_doctor.analysis.results import CAUSE_IDS, Category
 from tb_gpu_doctor.plugin.lanes import LANE_CATEGORIES, Lane
 from tb_gpu_doctor.plugin.timeline import (
     MAX_LABEL_CHARS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tb_gpu_doctor.analysis.step_parts import PART_IDS
+from tb_gpu_doctor.analysis.step_costs import PART_IDS
 from tb_gpu_doctor.comparison.bootstrap import CONFIDENCE, Interval
 from tb_gpu_doctor.comparison.change_points import LEAST_SERIES
 from tb_gpu_doctor.comparison.history import Change, Drift, History, HistoryEntry, NewestSessions

@@ -8,8 +8,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from tb_gpu_doctor.analysis.step_parts import PART_IDS
-from tb_gpu_doctor.analysis.vocabulary import CAUSE_IDS
+from tb_gpu_doctor.analysis.results import CAUSE_IDS
+from tb_gpu_doctor.analysis.step_costs import PART_IDS
 from tb_gpu_doctor.comparison.history import History, HistoryEntry
 from tb_gpu_doctor.report.hanging import print_hanging
 from tb_gpu_doctor.report.history_json import change_sentence, entry_name, history_headline

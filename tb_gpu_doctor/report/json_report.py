@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from tb_gpu_doctor.analysis.vocabulary import CAUSE_IDS
+from tb_gpu_doctor.analysis.results import CAUSE_IDS
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Evidence, Finding, GpuRef, GpuReport, KernelReport
 from tb_gpu_doctor.report.telemetry_words import telemetry_dict
 from tb_gpu_doctor.report.words import say

@@ -14,7 +14,7 @@ from tb_gpu_doctor.texts import text
 from tb_gpu_doctor.texts.numbers import clean, duration, number, percent
 
 if TYPE_CHECKING:
-    from tb_gpu_doctor.analysis.grid_scaling import GridScaling
+    from tb_gpu_doctor.analysis.filling import GridScaling
     from tb_gpu_doctor.analysis.kernel_results import GpuFill
 
 _UNKNOWN = "–"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import median_low
 
-from tb_gpu_doctor.analysis.vocabulary import Category
+from tb_gpu_doctor.analysis.results import Category
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass, HostEvents, Trace
 
 Span = tuple[int, int]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tb_gpu_doctor.analysis.analyse import analyse
-from tb_gpu_doctor.analysis.results import TraceAnalysis
+from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
 from tb_gpu_doctor.traces.columns import EventClass, Trace
 from tb_gpu_doctor.traces.grouping import distinct
 from tests.analysis.small_traces import US, Recorder

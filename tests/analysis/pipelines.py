@@ -8,7 +8,7 @@ import numpy as np
 
 from tb_gpu_doctor.analysis.callers import causality
 from tb_gpu_doctor.analysis.input_pipeline import find_pipelines
-from tb_gpu_doctor.analysis.input_results import InputPipeline, InputStage
+from tb_gpu_doctor.analysis.input_stages import InputPipeline, InputStage
 from tb_gpu_doctor.analysis.results import Gaps
 from tb_gpu_doctor.traces.columns import SparseStat, Trace
 from tests.analysis.small_traces import Recorder

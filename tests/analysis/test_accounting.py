@@ -17,8 +17,8 @@ from tb_gpu_doctor.analysis.analyse import analyse
 from tb_gpu_doctor.analysis.callers import causality
 from tb_gpu_doctor.analysis.idle import find_gaps
 from tb_gpu_doctor.analysis.launches import launch_of
-from tb_gpu_doctor.analysis.results import TraceAnalysis, Window
-from tb_gpu_doctor.analysis.vocabulary import Category, Cause
+from tb_gpu_doctor.analysis.results import Category, Cause, Window
+from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace
 from tb_gpu_doctor.traces.xplane import read_xplane
 from tests.analysis import brute_force

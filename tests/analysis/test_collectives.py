@@ -1,216 +1,204 @@
-"""Collectives matched over files, GPUs and losses: each row is one true collective."""
+"""The longest common subsequence against the textbook table.
+
+The collective kernels of a file against a walk over its events.
+
+Who came late to collectives: against medians and maxima of plain lists.
+"""
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tb_gpu_doctor.analysis.analyse import analyse
-from tb_gpu_doctor.analysis.clocks import find_clocks
-from tb_gpu_doctor.analysis.collective_kinds import CollectiveKind, bus_factor, kind_of, kinds, sizes
-from tb_gpu_doctor.analysis.collectives import Collectives, match_collectives
-from tb_gpu_doctor.analysis.job import lateness_of_job
-from tb_gpu_doctor.traces.columns import EventClass, SparseStat, StringTable, Trace
-from tests.analysis.jobs import Job, random_job
-from tests.analysis.small_traces import US, Recorder
+from tb_gpu_doctor.analysis.collectives import MAX_DIFFERENCES, common_subsequence, kind_of
+from tb_gpu_doctor.analysis.results import Lateness
+from tb_gpu_doctor.analysis.trace_analysis import candidates_of
+from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace
+from tests.analysis import brute_force
+from tests.analysis.small_traces import US, Recorder, traces
+from tests.analysis.small_traces import traces as small_traces
+
+SEQUENCES = st.lists(st.integers(0, 3), max_size=14)
 
 
-def true_rows(job: Job, found: Collectives) -> list[set[int]]:
-    """For each matched collective the true ones that its participants ran: one, if it was matched rightly."""
-    rows = []
-    for k in range(len(found)):
-        at = np.flatnonzero(found.present[k])
-        rows.append({job.identity(int(found.trace[i]), int(found.device[i]), int(found.start[k, i])) for i in at})
-    return rows
+def longest(a: Sequence[int], b: Sequence[int]) -> int:
+    table = [[0] * (len(b) + 1) for _ in range(len(a) + 1)]
+    for i, x in enumerate(a):
+        for j, y in enumerate(b):
+            table[i + 1][j + 1] = table[i][j] + 1 if x == y else max(table[i][j + 1], table[i + 1][j])
+    return table[-1][-1]
 
 
-@settings(max_examples=40)
-@given(st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 3), st.sampled_from([0, 3, 5]))
-def test_nothing_lost_everything_matches(seed: int, hosts: int, gpus: int, steps: int) -> None:
-    if hosts * gpus < 2:
-        gpus = 2
-    job = random_job(seed, hosts, gpus, steps=steps)
-    found = match_collectives(*job.analysed())
-    assert found is not None
-    rows = true_rows(job, found)
-    assert all(len(row) == 1 for row in rows)
-    assert found.present.all() and (found.expected == job.participants).all()
-    assert (found.unmatched == 0).all()
-    if not steps:
-        assert len(found) == 30
-    assert len(set.union(*rows)) == len(found)
+def check(a: Sequence[int], b: Sequence[int]) -> int:
+    """It is a common subsequence; its length."""
+    x, y = common_subsequence(np.array(a, np.int64), np.array(b, np.int64))
+    assert x.shape == y.shape
+    assert (np.diff(x) > 0).all() and (np.diff(y) > 0).all()
+    assert [a[i] for i in x] == [b[j] for j in y]
+    return len(x)
 
 
-@settings(max_examples=40)
-@given(st.integers(0, 10_000), st.integers(2, 5), st.integers(1, 2), st.sampled_from([0, 3]), st.integers(1, 4))
-def test_lost_collectives_disturb_little(seed: int, hosts: int, gpus: int, steps: int, lost: int) -> None:
-    job = random_job(seed, hosts, gpus, count=100, steps=steps, lost=lost)
-    found = match_collectives(*job.analysed())
-    assert found is not None
-    # Where names alternate, a lost one fits several places: times tell, and what cannot be is left out.
-    lateness = lateness_of_job(found, find_clocks(found, hosts))
-    assert lateness is not None
-    rows = true_rows(job, lateness.collectives)
-    assert all(len(row) == 1 for row in rows)
-    # a marked step that lost a device event counts as cut off
-    assert len(rows) >= (25 if steps else 60)
+@given(SEQUENCES, SEQUENCES)
+def test_it_is_a_longest_common_subsequence(a: list[int], b: list[int]) -> None:
+    assert check(a, b) == longest(a, b)
 
 
-def test_one_rank_ran_more() -> None:
-    job = random_job(1, hosts=4, count=20)
-    extra = [start + 1 for start in job.ends[9]]
-    job.starts.insert(10, extra)
-    job.ends.insert(10, [start + 5 for start in extra])
-    job.names.insert(10, "ncclDevKernel_ReduceScatter")
-    job.lost = {(10, at) for at in range(3)}
-    found = match_collectives(*job.analysed())
-    assert found is not None
-    assert len(found) == 20 and all(len(row) == 1 for row in true_rows(job, found))
-    assert found.unmatched.tolist() == [0, 0, 0, 1]
+def test_a_few_lost_ones_among_many() -> None:
+    rng = np.random.default_rng(1)
+    whole = rng.integers(0, 5, 20_000)
+    lost = rng.choice(20_000, 40, replace=False)
+    assert check(np.delete(whole, lost).tolist(), whole.tolist()) == 20_000 - 40
 
 
-@settings(max_examples=25)
-@given(st.integers(0, 10_000), st.integers(-6, 6))
-def test_recordings_that_begin_apart(seed: int, late: int) -> None:
-    """All collectives look alike; one file misses the first, the other the last ones."""
-    job = random_job(seed, hosts=2, count=40)
-    job.names = [job.names[0]] * 40
-    first = {(k, 1) for k in range(max(0, late))} | {(k, 0) for k in range(max(0, -late))}
-    last = {(39 - k, 0) for k in range(max(0, late))} | {(39 - k, 1) for k in range(max(0, -late))}
-    job.lost = first | last
-    found = match_collectives(*job.analysed())
-    assert found is not None
-    assert all(len(row) == 1 for row in true_rows(job, found))
-    assert len(found) == 40 - 2 * abs(late)
+def test_what_differs_everywhere_is_not_worth_the_time() -> None:
+    a, b = [0, 0, *[1, 2] * MAX_DIFFERENCES, 3], [0, 0, *[4, 5] * MAX_DIFFERENCES, 3]
+    assert check(a, b) == 3, "the common beginning and end"
 
 
-def test_swapped_collectives_of_two_streams_still_match() -> None:
-    job = random_job(3, hosts=2, count=20, end_spread=0)
-    other = "ncclDevKernel_ReduceScatter"
-    traces = []
-    for host in range(2):
-        record = Recorder()
-        for k in range(20):
-            start, end = job.starts[k][0] + 1000 * host, job.ends[k][0] + 1000 * host
-            record.work(start - 15, start - 5)
-            record.work(start, end, stream=1, klass=EventClass.COMMUNICATION)
-            # a collective of another stream that starts a little before or after
-            near = start + (2 if (k + host) % 2 else -2)
-            record.work(near, end, stream=2, klass=EventClass.COMMUNICATION, name=other)
-        traces.append(record.trace())
-    found = match_collectives(traces, [analyse(trace) for trace in traces])
-    assert found is not None
-    assert len(found) == 40 and found.present.all()
-    apart = found.end[:, 1] - found.end[:, 0]
-    assert (apart == 1000 * US).all()
-
-
-def with_arguments(trace: Trace, groups: list[str], elements: list[int], dtype: str = "BFloat16") -> Trace:
-    """The collectives of a one-GPU trace in order, with PyTorch's arguments."""
-    rows = np.flatnonzero(trace.device_events.klass == EventClass.COMMUNICATION)
-    base = len(trace.strings)
-    texts = [*trace.strings, *groups, dtype, "allreduce"]
-    size = len(groups)
-
-    def stat(values: list[int]) -> SparseStat:
-        return SparseStat(rows, np.array(values, np.int64))
-
-    return dataclasses.replace(
-        trace,
-        strings=StringTable.of(texts),
-        device_stats={
-            "process_group": stat([base + i for i in range(size)]),
-            "group_ranks": stat([base + i for i in range(size)]),
-            "in_elements": stat(elements),
-            "out_elements": stat(elements),
-            "dtype": stat([base + size] * size),
-            "collective": stat([base + size + 1] * size),
-        },
-    )
-
-
-def test_communicators_part_what_looks_alike() -> None:
-    """Four ranks, two groups of two: rank 0 with 1, rank 2 with 3."""
-    job = random_job(5, hosts=4, count=6)
-    traces = [
-        with_arguments(trace, ["[0, 1]" if host < 2 else "[2, 3]"] * 6, [1024] * 6)
-        for host, trace in enumerate(job.traces())
+@given(small_traces())
+def test_any_trace(trace: Trace) -> None:
+    analysis = analyse(trace)
+    found, window, events = candidates_of(trace, analysis), analysis.window, trace.device_events
+    if window is None:
+        assert found is None
+        return
+    assert found is analysis.candidates and found is not None
+    rows = [
+        row
+        for row in range(len(events))
+        if events.klass[row] == EventClass.COMMUNICATION
+        and events.copy_kind[row] == CopyKind.NONE
+        and window.start <= events.start[row] < window.end
     ]
-    found = match_collectives(traces, [analyse(trace) for trace in traces])
+    assert found.row.tolist() == rows
+    for name in ("device", "start", "end"):
+        assert getattr(found, name).tolist() == [int(getattr(events, name)[row]) for row in rows]
+    assert found.computing.tolist() == sorted(set(events.device[events.klass == EventClass.COMPUTE].tolist()))
+    for at, row in enumerate(rows):
+        name, hlo = trace.strings[int(events.name[row])], trace.strings[int(events.hlo_op[row])]
+        key = found.keys[int(found.code[at])]
+        assert key[:3] == (name.encode(), hlo.encode(), int(found.kind[at]))
+        if not hlo:
+            assert found.kind[at] == kind_of(name)
+        if len(analysis.steps.event_step):
+            assert found.step[at] == analysis.steps.event_step[row]
+    some = found.row[::2]
+    assert np.array_equal(found.step_of(some), found.step[::2])
+
+
+COLLECTIVE = {"klass": EventClass.COMMUNICATION, "stream": 1, "name": "ncclDevKernel_AllReduce"}
+
+
+@st.composite
+def matched(draw: st.DrawFn) -> tuple[Recorder, list[list[list[tuple[int, int]]]]]:
+    """Steps in which all GPUs run the same collectives, each overlapping with its partners."""
+    gpus, marked = draw(st.integers(2, 5)), draw(st.booleans())
+    record = Recorder(gpus=gpus)
+    groups: list[list[list[tuple[int, int]]]] = []
+    correlation = 0
+    for step in range(draw(st.integers(1, 3))):
+        base = 1000 * step
+        if marked:
+            record.step("main", step, base, base + 900)
+        per_gpu: list[list[tuple[int, int]]] = [[] for _ in range(gpus)]
+        for k in range(draw(st.integers(1, 4))):
+            done = base + 100 * k + 60
+            for gpu in range(gpus):
+                start = base + 100 * k + draw(st.integers(10, 59))
+                end = done + draw(st.integers(0, 5))
+                correlation += 2
+                record.launch("main", base + 1, base + 100 * k, base + 100 * k + 5, correlation, gpu=gpu)
+                record.launch("main", base + 1, start, end, correlation + 1, gpu=gpu, **COLLECTIVE)
+                per_gpu[gpu].append((start * US, end * US))
+        groups.append(per_gpu)
+    if not marked:  # the whole window counts as one
+        groups = [[[c for step in groups for c in step[gpu]] for gpu in range(gpus)]]
+    return record, groups
+
+
+@given(matched())
+def test_late_and_wait(given_: tuple[Recorder, list[list[list[tuple[int, int]]]]]) -> None:
+    record, groups = given_
+    found = analyse(record.trace()).lateness
     assert found is not None
-    assert len(found) == 12 and (found.expected == 2).all()
-    assert (
-        sorted(map(tuple, found.present.tolist()))
-        == [(False, False, True, True)] * 6 + [(True, True, False, False)] * 6
-    )
-    assert (found.size_bytes == 2048).all() and (found.kind == CollectiveKind.ALL_REDUCE).all()
+    expected = brute_force.lateness(groups)
+    assert found.late.tolist() == [late for late, _ in expected]
+    assert found.wait.tolist() == [wait for _, wait in expected]
+    assert found.devices.tolist() == list(range(record.gpus))
+    flat = [row for group in groups for row in zip(*group, strict=True)]
+    assert found.start.tolist() == [[s for s, _ in row] for row in flat]
+    assert found.end.tolist() == [[e for _, e in row] for row in flat]
+    if len(groups) > 1:
+        assert found.step.tolist() == [step for step, group in enumerate(groups) for _ in group[0]]
 
 
-def test_sizes_part_what_looks_alike() -> None:
-    job = random_job(6, hosts=2, count=3)
-    job.lost = {(1, 1)}
-    traces = job.traces()
-    traces[0] = with_arguments(traces[0], ["g"] * 3, [1, 2, 3])
-    traces[1] = with_arguments(traces[1], ["g"] * 2, [1, 3])
-    found = match_collectives(traces, [analyse(trace) for trace in traces])
+@given(traces())
+def test_any_trace_gives_sound_lateness_or_none(trace: Trace) -> None:
+    result = analyse(trace)
+    found = result.lateness
+    if found is None:
+        return
+    assert result.window is not None and len(found.devices) >= 2 and len(found.start) >= 1
+    assert (found.wait >= 0).all() and (found.wait <= found.end - found.start).all()
+    for k in range(len(found.start)):
+        pairs = [[[(int(s), int(e))] for s, e in zip(found.start[k], found.end[k], strict=True)]]
+        (expected,) = brute_force.lateness(pairs)
+        assert (found.late[k].tolist(), found.wait[k].tolist()) == expected
+        for at, gpu in enumerate(found.devices.tolist()):
+            of_gpu = brute_force.collectives(trace, gpu, result.window.start, result.window.end)
+            assert any(trace.device_events.start[row] == found.start[k, at] for row in of_gpu)
+
+
+def lateness_of(record: Recorder) -> Lateness | None:
+    return analyse(record.trace()).lateness
+
+
+def test_one_slow_gpu_keeps_three_waiting() -> None:
+    record = Recorder(gpus=4)
+    for gpu, start in enumerate((100, 110, 160, 105)):
+        record.work(0, start - 5, gpu=gpu)
+        record.work(start, 180, gpu=gpu, **COLLECTIVE)
+    found = lateness_of(record)
     assert found is not None
-    assert sorted(found.size_bytes.tolist()) == [2, 6] and found.unmatched.tolist() == [1, 0]
+    assert (found.late[0] // US).tolist() == [-10, 5, 55, -5]
+    assert (found.wait[0] // US).tolist() == [60, 50, 0, 55]
+    assert found.step.tolist() == [-1]
 
 
-def test_nothing_to_match() -> None:
-    alone = random_job(1, hosts=2, count=3)
-    traces, analyses = alone.analysed()
-    assert match_collectives(traces[:1], analyses[:1]) is None, "one GPU"
-    assert match_collectives([], []) is None
-    idle = Recorder()
-    idle.work(0, 10)
-    from tb_gpu_doctor.analysis.analyse import analyse
-
-    assert match_collectives([idle.trace()] * 2, [analyse(idle.trace())] * 2) is None
+def test_wait_is_at_most_the_kernels_own_time() -> None:
+    record = Recorder(gpus=2)
+    for gpu, (start, end) in enumerate(((10, 20), (20, 30))):
+        record.work(0, 5, gpu=gpu)
+        record.work(start, end, gpu=gpu, **COLLECTIVE)
+    found = lateness_of(record)
+    assert found is not None
+    assert (found.wait[0] // US).tolist() == [10, 0]
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("ncclDevKernel_AllReduce_Sum_f16_RING_LL(ncclDevComm*, unsigned long, ncclWork*)", "ALL_REDUCE"),
-        ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)", "SEND_RECEIVE"),
-        ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL", "REDUCE_SCATTER"),
-        ("ncclDevKernel_AllGather_RING_LL", "ALL_GATHER"),
-        ("ncclDevKernel_Broadcast_RING_LL", "BROADCAST"),
-        ("ncclDevKernel_Reduce_Sum_f32_RING_LL", "REDUCE"),
-        ("all-reduce.1", "ALL_REDUCE"),
-        ("all-to-all-start.3", "ALL_TO_ALL"),
-        ("collective-permute.2", "SEND_RECEIVE"),
-        ("_allgather_base", "ALL_GATHER"),
-        ("all_to_allv", "ALL_TO_ALL"),
-        ("reduce", "REDUCE"),
-        ("send", "SEND_RECEIVE"),
-        ("barrier", "ALL_REDUCE"),
-        ("mscclKernel_Sum_half", "OTHER"),
-        ("", "OTHER"),
-    ],
-)
-def test_kinds_by_name(name: str, kind: str) -> None:
-    assert kind_of(name).name == kind
+@pytest.mark.parametrize("what", ["one gpu", "other count", "other name", "apart in time", "copies", "no compute"])
+def test_what_cannot_be_matched_is_left_alone(what: str) -> None:
+    record = Recorder(gpus=1 if what == "one gpu" else 2)
+    for gpu in range(record.gpus):
+        if what != "no compute":
+            record.work(0, 50, gpu=gpu)
+        shift = 500 * gpu if what == "apart in time" else 0
+        name = f"nccl{gpu}" if what == "other name" else "nccl"
+        kind = CopyKind.P2P if what == "copies" else CopyKind.NONE
+        record.work(60 + shift, 90 + shift, gpu=gpu, klass=EventClass.COMMUNICATION, name=name, copy_kind=kind)
+        if what == "other count" and gpu:
+            record.work(100, 120, gpu=gpu, klass=EventClass.COMMUNICATION, name=name)
+    assert lateness_of(record) is None
 
 
-@pytest.mark.parametrize(
-    ("dtype", "width"),
-    [("Float", 4), ("BFloat16", 2), ("Half", 2), ("Byte", 1), ("Long", 8), ("Double", 8), ("Int", 4), ("Char", 1),
-     ("Bool", 1), ("Float8_e4m3fn", 1), ("Short", 2), ("mystery", None)],
-)  # fmt: skip
-def test_sizes(dtype: str, width: int | None) -> None:
-    traces, _ = random_job(6, hosts=1, count=2).analysed()
-    trace = with_arguments(traces[0], ["g"] * 2, [10, 1000], dtype)
-    rows = np.flatnonzero(trace.device_events.klass == EventClass.COMMUNICATION)
-    assert sizes(trace, rows).tolist() == ([-1, -1] if width is None else [10 * width, 1000 * width])
-    assert kinds(trace, rows).tolist() == [CollectiveKind.ALL_REDUCE] * 2
-
-
-def test_bus_factors_are_those_of_nccl_tests() -> None:
-    kind = np.array([CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.BROADCAST])
-    assert bus_factor(kind, np.array([8, 8, 8])).tolist() == [1.75, 0.875, 1.0]
+def test_a_gpu_without_work_does_not_hinder_the_others() -> None:
+    record = Recorder(gpus=3)
+    for gpu in range(2):
+        record.work(0, 50, gpu=gpu)
+        record.work(60 + gpu, 90, gpu=gpu, **COLLECTIVE)
+    found = lateness_of(record)
+    assert found is not None and found.devices.tolist() == [0, 1]

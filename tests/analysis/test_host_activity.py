@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tb_gpu_doctor.analysis.callers import enclosing
 from tb_gpu_doctor.analysis.host_activity import HOST_CAUSES, LAUNCH_HOLE, UNKNOWN, HostActivity
-from tb_gpu_doctor.analysis.host_tree import enclosing
-from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.traces.columns import HostEvents, Trace
 from tests.analysis import brute_force, small_traces
 from tests.analysis.small_traces import US, Recorder, traces

@@ -11,8 +11,7 @@ from tb_gpu_doctor.analysis.analyse import analyse
 from tb_gpu_doctor.analysis.callers import causality
 from tb_gpu_doctor.analysis.idle import find_gaps, no_gaps
 from tb_gpu_doctor.analysis.launches import launch_of
-from tb_gpu_doctor.analysis.results import Gaps, Window
-from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.analysis.results import Cause, Gaps, Window
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace
 from tests.analysis import brute_force
 from tests.analysis.small_traces import US, Recorder, traces

@@ -15,13 +15,13 @@ from simulator.scenarios import SimulatedRun, input_bound, new_devices, new_simu
 from simulator.tf_input import InputSpec
 from simulator.tf_program import TfRun
 from simulator.truth import Truth
-from tb_gpu_doctor.analysis import input_names
+from tb_gpu_doctor.analysis import input_stages
 from tb_gpu_doctor.analysis.analyse import analyse
 from tb_gpu_doctor.analysis.callers import causality
 from tb_gpu_doctor.analysis.idle import no_gaps
 from tb_gpu_doctor.analysis.input_pipeline import find_pipelines
-from tb_gpu_doctor.analysis.results import Gaps, TraceAnalysis
-from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.analysis.results import Cause, Gaps
+from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
 from tb_gpu_doctor.traces.xplane import read_xplane
 from tests.analysis.pipelines import DONE, PROCESS, RUN, RUN_ASYNC, InputRecorder, stage
 from tests.analysis.small_traces import US
@@ -48,13 +48,13 @@ from tests.real_traces import XPLANE_FOLDERS, real_trace
     ],
 )
 def test_a_name_tells_the_path(name: str, path: tuple[str, ...]) -> None:
-    assert input_names.path_of(name) == path
+    assert input_stages.path_of(name) == path
 
 
 def test_the_consumer_of_a_stage() -> None:
-    assert input_names.parent_path(("Root", "Zip[1]", "Map")) == ("Root", "Zip")
-    assert input_names.parent_path(("Root", "Map")) == ("Root",)
-    assert input_names.parent_path(("Root",)) == ()
+    assert input_stages.parent_path(("Root", "Zip[1]", "Map")) == ("Root", "Zip")
+    assert input_stages.parent_path(("Root", "Map")) == ("Root",)
+    assert input_stages.parent_path(("Root",)) == ()
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_the_consumer_of_a_stage() -> None:
     ],
 )  # fmt: skip
 def test_the_role_of_a_stage(path: str, role: str) -> None:
-    assert input_names.role_of(tuple(path.split("::"))) == role
+    assert input_stages.role_of(tuple(path.split("::"))) == role
 
 
 # -- one thread ------------------------------------------------------------------------------------

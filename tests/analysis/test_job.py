@@ -19,7 +19,7 @@ from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace
 from tests.analysis.jobs import Job, random_job
 from tests.analysis.small_traces import US, Recorder
 from tests.analysis.small_traces import traces as small_traces
-from tests.analysis.test_collectives import with_arguments
+from tests.analysis.test_job_collectives import with_arguments
 
 
 def result_of(job: Job) -> Result:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tb_gpu_doctor.analysis.analyse import analyse
-from tb_gpu_doctor.analysis.input_results import InputPipeline
+from tb_gpu_doctor.analysis.input_stages import InputPipeline
 from tb_gpu_doctor.traces.xplane import read_xplane
 from tests.analysis.recorded_pipelines import BATCH, SLEEP_S, STEPS
 from tests.conftest import REPOSITORY

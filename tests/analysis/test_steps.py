@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tb_gpu_doctor.analysis.analyse import analyse
 from tb_gpu_doctor.analysis.results import Steps, Window
-from tb_gpu_doctor.analysis.step_borders import MAX_CELLS
+from tb_gpu_doctor.analysis.steps import MAX_CELLS
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace, device_events, host_events
 from tb_gpu_doctor.traces.errors import TraceError
 from tests.analysis import brute_force

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tb_gpu_doctor.analysis.step_parts import PART_IDS
+from tb_gpu_doctor.analysis.step_costs import PART_IDS
 from tb_gpu_doctor.comparison.summary import KernelSum, RunSummary
 
 MS = 1_000_000_000

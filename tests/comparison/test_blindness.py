@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.comparing import compare_paths, summary_of_path
 from tb_gpu_doctor.comparison import baseline_file
 from tb_gpu_doctor.comparison.blindness import kinds_not_shown

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tb_gpu_doctor.analysis.step_parts import PART_IDS
-from tb_gpu_doctor.analysis.vocabulary import CAUSE_IDS
+from tb_gpu_doctor.analysis.results import CAUSE_IDS
+from tb_gpu_doctor.analysis.step_costs import PART_IDS
 from tb_gpu_doctor.comparison.check import EXIT_STATUS, CheckResult, check
 from tb_gpu_doctor.comparison.limits import Limits, read_limits
 from tb_gpu_doctor.comparison.summary import FindingSum

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tb_gpu_doctor.analysis.step_parts import PART_IDS
+from tb_gpu_doctor.analysis.step_costs import PART_IDS
 from tb_gpu_doctor.cli.main import main
 from tb_gpu_doctor.comparison.history import HistoryEntry, build_history
 from tb_gpu_doctor.comparison.summary import RunSummary

@@ -7,21 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from tb_gpu_doctor.analysis.critical_path import step_costs
+from tb_gpu_doctor.analysis.kernel_results import KernelRow, KernelTable
 from tb_gpu_doctor.analysis.results import (
+    Cause,
     DeviceAccounting,
     DeviceSummary,
     Gaps,
-    KernelRow,
-    KernelTable,
     Lateness,
     LaunchStats,
     Steps,
     StepSource,
-    TraceAnalysis,
     Window,
 )
-from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.analysis.step_costs import step_costs
+from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
 from tb_gpu_doctor.diagnosis.context import HostProfile
 from tb_gpu_doctor.traces.columns import (
     PS_PER_MS,

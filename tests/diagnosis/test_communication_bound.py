@@ -14,7 +14,7 @@ from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.traces.columns import EventClass
 from tests.analysis.jobs import Job
 from tests.analysis.small_traces import US, Recorder
-from tests.analysis.test_collectives import with_arguments
+from tests.analysis.test_job_collectives import with_arguments
 
 T = Thresholds()
 

@@ -11,7 +11,7 @@ from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.diagnosis.model import Finding
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.report.words import say
-from tests.analysis.test_contention import run
+from tests.analysis.test_launches import run
 from tests.diagnosis.loops import host
 
 T = Thresholds()

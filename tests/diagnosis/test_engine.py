@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.engine import MAX_KERNELS, diagnose_profiles, order_findings
 from tb_gpu_doctor.diagnosis.model import PROFILE_KINDS, TIMED_KINDS, Finding, Phrase, Severity
 from tb_gpu_doctor.traces.errors import Note, TraceError

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tb_gpu_doctor.analysis.critical_path import gain_per_step
-from tb_gpu_doctor.analysis.results import KernelRow
-from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.analysis.kernel_results import KernelRow
+from tb_gpu_doctor.analysis.results import Cause
+from tb_gpu_doctor.analysis.step_costs import gain_per_step
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.diagnosis.model import Finding
 from tb_gpu_doctor.diagnosis.stragglers import split_late

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tb_gpu_doctor.analysis.input_results import InputPipeline, InputStage, StageRole
-from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.analysis.input_stages import InputPipeline, InputStage, StageRole
+from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.context import HostProfile
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.diagnosis.input_stages import FULL_HOST, LEAST_BLAME

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tb_gpu_doctor.analysis.grid_scaling import GridScaling
+from tb_gpu_doctor.analysis.filling import GridScaling
 from tb_gpu_doctor.analysis.kernel_results import KernelRow
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.model import Finding

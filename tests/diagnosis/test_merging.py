@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.comparison.check import check
 from tb_gpu_doctor.comparison.findings import compare_findings
 from tb_gpu_doctor.comparison.limits import Limits

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.context import HostProfile
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Finding, GpuRef

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tb_gpu_doctor.analysis.critical_path import gain_per_step, joint_gain
-from tb_gpu_doctor.analysis.results import StepCosts
-from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.analysis.results import Cause, StepCosts
+from tb_gpu_doctor.analysis.step_costs import gain_per_step, joint_gain
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.step_gains import gain_of_causes, linked, together
 from tests.diagnosis.test_hosts import offsets, recorded

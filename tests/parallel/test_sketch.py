@@ -14,7 +14,7 @@ from benchmarks.job_files import write_job
 from simulator.faults.cases import all_cases
 from simulator.scenarios import SimulatedJob, SimulatedRun
 from tb_gpu_doctor.analysis.analyse import analyse
-from tb_gpu_doctor.analysis.results import TraceAnalysis
+from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
 from tb_gpu_doctor.comparison.summarize import summarize
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.engine import diagnose_context

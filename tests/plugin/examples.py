@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from tb_gpu_doctor.analysis.results import Gaps, KernelTable, Steps, TraceAnalysis, Window
-from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.analysis.kernel_results import KernelTable
+from tb_gpu_doctor.analysis.results import Cause, Gaps, Steps, Window
+from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
 from tb_gpu_doctor.traces.columns import (
     Device,
     DeviceEvents,

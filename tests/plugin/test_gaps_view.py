@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tb_gpu_doctor.analysis.vocabulary import CAUSE_IDS, Cause
+from tb_gpu_doctor.analysis.results import CAUSE_IDS, Cause
 from tb_gpu_doctor.plugin.gaps_view import EDGES_US, GapsView
 from tb_gpu_doctor.plugin.timeline import Timeline
 from tb_gpu_doctor.traces.columns import PS_PER_MS, PS_PER_US, device_events

@@ -11,10 +11,10 @@ import pytest
 
 from simulator.faults.cases import all_cases
 from tb_gpu_doctor.analysis.analyse import analyse
-from tb_gpu_doctor.analysis.input_results import InputStage, StageRole
+from tb_gpu_doctor.analysis.input_stages import InputStage, StageRole
 from tb_gpu_doctor.analysis.job import analyse_job
-from tb_gpu_doctor.analysis.results import TraceAnalysis
-from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.analysis.results import Cause
+from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
 from tb_gpu_doctor.plugin import input_view
 from tb_gpu_doctor.plugin.input_view import input_answer, takers_of
 from tb_gpu_doctor.plugin.timeline import Timeline

@@ -12,7 +12,7 @@ import pytest
 from simulator.faults.cases import all_cases
 from tb_gpu_doctor.analysis.analyse import analyse
 from tb_gpu_doctor.analysis.job import analyse_job
-from tb_gpu_doctor.analysis.results import TraceAnalysis
+from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
 from tb_gpu_doctor.plugin import steps_view
 from tb_gpu_doctor.plugin.steps_view import steps_answer
 from tb_gpu_doctor.plugin.timeline import Timeline

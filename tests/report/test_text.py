@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
-from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Evidence
 from tb_gpu_doctor.report.text import _BAR_WIDTH, _broken, _cells, _moments, print_report

@@ -27,7 +27,8 @@ from simulator.torch_scenarios import TORCH_SCENARIOS, SimulatedRank, TorchJob, 
 from simulator.truth import Accounting as TrueAccounting
 from simulator.truth import gpu_truth
 from tb_gpu_doctor.analysis.analyse import analyse
-from tb_gpu_doctor.analysis.results import Cause, TraceAnalysis
+from tb_gpu_doctor.analysis.results import Cause
+from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
 from tb_gpu_doctor.traces.columns import Trace
 from tb_gpu_doctor.traces.trace_json import read_trace_json
 from tb_gpu_doctor.traces.xplane import read_xplane

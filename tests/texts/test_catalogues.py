@@ -14,7 +14,7 @@ import pytest
 
 import tb_gpu_doctor
 from tb_gpu_doctor import texts
-from tb_gpu_doctor.analysis.vocabulary import CATEGORY_IDS, CAUSE_IDS
+from tb_gpu_doctor.analysis.results import CATEGORY_IDS, CAUSE_IDS
 from tb_gpu_doctor.diagnosis.model import PROFILE_KINDS, SEVERITIES, TIMED_KINDS, VERDICTS
 from tb_gpu_doctor.texts import UnknownText, all_keys, has_text, languages, pick_language, text
 from tb_gpu_doctor.texts.numbers import LocaleFormatter

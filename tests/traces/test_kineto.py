@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tb_gpu_doctor.analysis.kernel_details import parse_kernel_details
+from tb_gpu_doctor.analysis.kernels import parse_kernel_details
 from tb_gpu_doctor.analysis.launches import launch_of
 from tb_gpu_doctor.traces import kineto_events
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace

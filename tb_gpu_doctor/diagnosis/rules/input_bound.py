@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.idle import cost_per_step, gap_evidence, idle_loss, worst_event
 from tb_gpu_doctor.diagnosis.input_stages import advise, blamed_pipeline, describe

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tb_gpu_doctor.analysis.launch_results import LaunchQueue
-from tb_gpu_doctor.analysis.vocabulary import Cause
+from tb_gpu_doctor.analysis.launches import LaunchQueue
+from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.idle import IdleLoss, cost_per_step, gap_evidence, idle_loss
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tb_gpu_doctor.analysis.staircase import BLOCK_CHANGE, REGISTERS_CHANGE, SHARED_CHANGE, config_of, next_steps
-from tb_gpu_doctor.analysis.tensor_cores import USED
+from tb_gpu_doctor.analysis.kernel_families import USED
+from tb_gpu_doctor.analysis.occupancy import BLOCK_CHANGE, REGISTERS_CHANGE, SHARED_CHANGE, config_of, next_steps
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.kernel_picks import BY_DESIGN, KernelPick, kernel_evidence, mean_share, picks
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tb_gpu_doctor.analysis.launch_results import StreamOverlap
+from tb_gpu_doctor.analysis.launches import StreamOverlap
 from tb_gpu_doctor.diagnosis.asking import ask
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase

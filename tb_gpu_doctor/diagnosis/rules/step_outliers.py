@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tb_gpu_doctor.analysis.vocabulary import CAUSE_IDS, Cause
+from tb_gpu_doctor.analysis.results import CAUSE_IDS, Cause
 from tb_gpu_doctor.diagnosis.asking import ask_one
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.host_activity import busiest_host_events

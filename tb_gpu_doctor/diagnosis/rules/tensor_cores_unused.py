@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tb_gpu_doctor.analysis.tensor_cores import UNKNOWN, UNUSED, USED, takes_tf32
+from tb_gpu_doctor.analysis.kernel_families import UNKNOWN, UNUSED, USED, takes_tf32
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.kernel_picks import KernelPick, kernel_evidence, picks
 from tb_gpu_doctor.diagnosis.model import Finding, GpuRef, Phrase

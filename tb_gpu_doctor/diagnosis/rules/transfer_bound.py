@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tb_gpu_doctor.analysis.transfer_results import CopyGroup
+from tb_gpu_doctor.analysis.transfers import CopyGroup
 from tb_gpu_doctor.diagnosis.asking import ask, ask_one
 from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
 from tb_gpu_doctor.diagnosis.copy_loss import CopyLoss

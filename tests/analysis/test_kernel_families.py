@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tb_gpu_doctor.analysis.kernel_families import FAMILIES, kernel_family
-from tb_gpu_doctor.analysis.tensor_cores import TENSOR_CLASSES, has_tensor_cores, takes_tf32, tensor_use
+from tb_gpu_doctor.analysis.kernel_families import (
+    FAMILIES,
+    TENSOR_CLASSES,
+    has_tensor_cores,
+    kernel_family,
+    takes_tf32,
+    tensor_use,
+)
 from tb_gpu_doctor.traces.columns import Device
 
 
