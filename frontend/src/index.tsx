@@ -1,17 +1,17 @@
 import { render as renderInto } from "preact";
-import { isSnapshot, loadSnapshot } from "./api/snapshot";
+import { answerFrom } from "./api/client";
+import { snapshotResponse } from "./api/snapshot/answers";
+import { isSnapshot, loadSnapshot } from "./api/snapshot/file";
 import { App } from "./app";
 import { isLang, lang } from "./i18n";
 import { dark, watchHost } from "./state/host";
 import { startStore } from "./state/store";
-import comparing from "./styles/comparing.css?inline";
-import styles from "./styles/index.css?inline";
-import measures from "./styles/measures.css?inline";
+import { styles } from "./styles";
 
 /** Called by TensorBoard once the module is loaded; the document is ours alone. */
 export function render(): void {
   const sheet = document.createElement("style");
-  sheet.textContent = styles + measures + comparing;
+  sheet.textContent = styles;
   document.head.append(sheet);
   const viewport = document.createElement("meta");
   viewport.name = "viewport";
@@ -35,6 +35,7 @@ async function open(): Promise<void> {
 }
 
 if (isSnapshot()) {
+  answerFrom(snapshotResponse);
   open().catch((error: unknown) => {
     document.body.textContent = `GPU Doctor: ${error instanceof Error ? error.message : String(error)}`;
   });

@@ -1,6 +1,7 @@
 import type { ServerResponse } from "node:http";
 import { afterEach, describe, expect, it } from "vitest";
-import { type ApiError, getBytes, getJson, isAbort } from "../src/api/client";
+import { getBytes, getJson } from "../src/api/client";
+import { type ApiError, isAbort } from "../src/api/errors";
 import { findProfiler, profilerHosts } from "../src/api/profiler";
 import { Remote } from "../src/state/remote";
 import { json, serve } from "./server";

@@ -1,10 +1,11 @@
 import { describe, expect, it } from "vitest";
 import { parseBins, parseEvents } from "../src/api/binary";
 import type { GapsAnswer } from "../src/api/gaps";
-import { answerName, answerOf, Snapshot } from "../src/api/snapshot";
-import { resample } from "../src/api/snapshotRanges";
+import { answerName, answerOf } from "../src/api/snapshot/answers";
+import { resample } from "../src/api/snapshot/resampling";
 import type { FindAnswer, RangeAnswer } from "../src/api/timelineRange";
 import type { MomentDetails } from "../src/api/types";
+import { packed } from "./packed";
 
 const CATEGORIES = ["compute", "communication", "transfer", "input", "launch"];
 const NS = 1000;
@@ -51,25 +52,6 @@ function bins(lanes: number, categories: number, width: number, cells: readonly 
   for (const [i, value] of [lanes, categories, width].entries()) view.setUint32(4 * i, value, true);
   out.set(cells, 12);
   return out;
-}
-
-function pack(answers: Record<string, Uint8Array | object>): Snapshot {
-  const encoded = Object.entries(answers).map(([name, answer]) => {
-    const bytes = answer instanceof Uint8Array ? answer : new TextEncoder().encode(JSON.stringify(answer));
-    return [name, bytes] as const;
-  });
-  const places: Record<string, [number, number]> = {};
-  let at = 0;
-  for (const [name, bytes] of encoded) {
-    places[name] = [at, bytes.length];
-    at += bytes.length;
-  }
-  const head = new TextEncoder().encode(JSON.stringify({ version: 1, lang: null, left_out: [], answers: places }));
-  const all = new Uint8Array(4 + head.length + at);
-  new DataView(all.buffer).setUint32(0, head.length, true);
-  all.set(head, 4);
-  for (const [name, bytes] of encoded) all.set(bytes, 4 + head.length + places[name][0]);
-  return new Snapshot(all);
 }
 
 const BASE = 5_000_000;
@@ -123,7 +105,7 @@ const gap = (laneId: number, start: number, end: number, causes: Record<string, 
   causes_ms: causes,
   before: "gemm",
 });
-const full = pack({
+const full = packed({
   "timeline/meta": META,
   "timeline/events": events(INTERVALS, BASE),
   interval_steps: {
@@ -242,7 +224,7 @@ describe("a snapshot", () => {
     expect(parseEvents(ask("timeline/events", { ...between(0, 200), limit: 5 })).truncated).toBe(true);
     const cut = parseEvents(ask("timeline/events", { ...between(120, 130), limit: 5 }));
     expect([[...cut.lane], [...cut.end], cut.names[cut.name[0]]]).toEqual([[0, 1], [130, 180], undefined]);
-    const bare = pack({ "timeline/meta": META, "timeline/bins": bins(2, 5, 4, new Array(40).fill(255)) });
+    const bare = packed({ "timeline/meta": META, "timeline/bins": bins(2, 5, 4, new Array(40).fill(255)) });
     const many = parseEvents(ask("timeline/events", between(0, 10), bare));
     expect([many.truncated, many.count]).toEqual([true, 0]);
     const { lanes, kernels } = ask<RangeAnswer>("timeline/range", between(25, 75), bare);
@@ -256,7 +238,7 @@ describe("a snapshot", () => {
 describe("bins of the analysed window", () => {
   it("stand in where they hold the range", () => {
     const [low, high] = [BASE + 50 * NS, BASE + 150 * NS];
-    const kept = pack({
+    const kept = packed({
       "timeline/meta": META,
       "timeline/bins": bins(1, 1, 2, [10, 20]),
       [`timeline/bins|end_ps=${high}|start_ps=${low}`]: bins(1, 1, 2, [100, 200]),

@@ -8,7 +8,7 @@ A snapshot is one gzip stream of
      "answers": {"diagnosis|lang=en": [0, 1234], "timeline/bins": [1234, 99]}}
 
 Offsets count from the end of the header. An answer's name is its route and, sorted, those of its parameters that
-tell answers apart; ``frontend/src/api/snapshot.ts`` finds them again. What the tab asks for any range of time is kept
+tell answers apart; ``frontend/src/api/snapshot`` finds them again. What the tab asks for any range of time is kept
 for the whole recording.
 """
 

@@ -1,4 +1,4 @@
-import { ApiError } from "./client";
+import { ApiError } from "./errors";
 
 /** How full each pixel is per lane and category: `cells[(lane * categories + category) * width + pixel]`, 0..255. */
 export interface Bins {

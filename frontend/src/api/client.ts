@@ -1,18 +1,5 @@
-import { isSnapshot, snapshotResponse } from "./snapshot";
+import { ApiError, isAbort } from "./errors";
 import type { Progress } from "./types";
-
-/** A failure that a view can show: `message` is the server's own sentence where it sent one. */
-export class ApiError extends Error {
-  constructor(
-    readonly code: string,
-    message: string,
-    readonly status: number,
-    readonly path: string | null = null,
-  ) {
-    super(message);
-    this.name = "ApiError";
-  }
-}
 
 export interface RequestOptions {
   signal?: AbortSignal;
@@ -48,16 +35,6 @@ export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   });
 }
 
-export function isAbort(error: unknown): boolean {
-  return error instanceof DOMException && error.name === "AbortError";
-}
-
-/** Any thrown value as an ApiError. */
-export function asApiError(error: unknown): ApiError {
-  if (error instanceof ApiError) return error;
-  return new ApiError("internal", error instanceof Error ? error.message : String(error), 0);
-}
-
 async function failure(response: Response): Promise<ApiError> {
   try {
     const body = (await response.json()) as { error?: { code?: string; message?: string; path?: string } };
@@ -72,15 +49,23 @@ async function failure(response: Response): Promise<ApiError> {
   return new ApiError("http", `HTTP ${response.status}`, response.status);
 }
 
+/** Who answers: the server, or what a report of one file holds. */
+export type Transport = (route: string, params: Params, signal?: AbortSignal) => Promise<Response>;
+
+let answer: Transport = (route, params, signal) => fetch(routeUrl(route, params), { signal });
+
+/** From now on somebody else answers in the server's place. */
+export function answerFrom(transport: Transport): void {
+  answer = transport;
+}
+
 /** Fetches a route, following 202 answers until the work behind them is done. */
 async function request(route: string, params: Params, options: RequestOptions): Promise<Response> {
   let wait = FIRST_POLL_MS;
   for (;;) {
     let response: Response;
     try {
-      response = isSnapshot()
-        ? await snapshotResponse(route, params)
-        : await fetch(routeUrl(route, params), { signal: options.signal });
+      response = await answer(route, params, options.signal);
     } catch (error) {
       if (isAbort(error)) throw error;
       throw new ApiError("network", error instanceof Error ? error.message : String(error), 0);

@@ -1,4 +1,4 @@
-import type { Paint } from "./palette";
+import type { Paint } from "./paint";
 
 /**
  * Colours of kernel families, of the use of tensor cores and of what happened beside training. Heavy mathematics is solid, what mostly

@@ -1,5 +1,6 @@
 import { stackColumn } from "./columns";
-import { channels, GROUND, LANE_BACKGROUND, mix, paintOf, type Texture } from "./palette";
+import type { Texture } from "./paint";
+import { channels, GROUND, LANE_BACKGROUND, mix, paintOf } from "./palette";
 
 /** Writes pixel columns into an image buffer: no canvas call per interval. */
 

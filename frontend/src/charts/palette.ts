@@ -1,17 +1,11 @@
 import { MEASURES_DARK, MEASURES_LIGHT } from "./families";
+import type { Paint } from "./paint";
 
 /**
  * Colours of the categories, after Okabe and Ito (told apart with any colour vision). Work is
  * solid; waiting is hatched, so that the two differ without colour: "/" where the host was
  * late, "\" where the device waited for itself or others, dots where nothing explains it.
  */
-
-export type Texture = "solid" | "forward" | "backward" | "dots";
-
-export interface Paint {
-  color: string;
-  texture: Texture;
-}
 
 export const WORK = ["compute", "communication", "transfer"] as const;
 export const CAUSES = [

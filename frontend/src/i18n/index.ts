@@ -4,8 +4,6 @@ import { es } from "./es";
 
 export type Lang = "en" | "es";
 export type MessageKey = keyof typeof en;
-/** What a catalogue in another language must hold for one in English: a key that it lacks does not compile. */
-export type Texts<T> = { readonly [K in keyof T]: string };
 export type MessageParams = Record<string, string | number>;
 
 export const LANGS: readonly Lang[] = ["en", "es"];

@@ -1,5 +1,6 @@
 import { type ReadonlySignal, signal } from "@preact/signals";
-import { type ApiError, asApiError, isAbort, type RequestOptions } from "../api/client";
+import type { RequestOptions } from "../api/client";
+import { type ApiError, asApiError, isAbort } from "../api/errors";
 import type { Progress } from "../api/types";
 import { whenVisible } from "./host";
 

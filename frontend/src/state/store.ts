@@ -2,7 +2,7 @@ import { batch, computed, effect, signal } from "@preact/signals";
 import { sleep } from "../api/client";
 import { findProfiler, type ProfilerInfo, profilerHosts, profilerRun } from "../api/profiler";
 import { fetchDiagnosis, fetchMeta, fetchSessions } from "../api/routes";
-import { isSnapshot } from "../api/snapshot";
+import { isSnapshot } from "../api/snapshot/file";
 import type { Diagnosis, ProfileId, SessionInfo, SessionsAnswer, TimelineMeta } from "../api/types";
 import { isLang, type Lang, lang } from "../i18n";
 import { loadSetting, onDataReloaded, onHashChange, readHash, saveSetting, visible, writeHash } from "./host";

@@ -1,6 +1,6 @@
 import { signal } from "@preact/signals";
 import { NO_NAME } from "../api/binary";
-import { type ApiError, asApiError, isAbort } from "../api/client";
+import { type ApiError, asApiError, isAbort } from "../api/errors";
 import { fetchBins, fetchEvents } from "../api/routes";
 import { fetchWaits } from "../api/timelineRange";
 import type { ProfileId, TimelineMeta } from "../api/types";

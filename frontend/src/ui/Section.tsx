@@ -1,5 +1,5 @@
 import { Component, type ComponentChildren } from "preact";
-import type { ApiError } from "../api/client";
+import type { ApiError } from "../api/errors";
 import type { Progress } from "../api/types";
 import { cleanText, formatPercent, shorten } from "../format";
 import { t, tId } from "../i18n";

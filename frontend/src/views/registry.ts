@@ -1,5 +1,5 @@
 import type { ComponentType } from "preact";
-import type { Diagnosis, ProfileId } from "../api/types";
+import type { Diagnosis } from "../api/types";
 import type { MessageKey } from "../i18n";
 import { sessions } from "../state/store";
 import type { ViewId } from "../state/viewIds";
@@ -13,11 +13,7 @@ import { StepsView } from "./steps/StepsView";
 import { TelemetryView } from "./telemetry/TelemetryView";
 import { TimelineView } from "./timeline/TimelineView";
 import { VerdictView } from "./verdict/VerdictView";
-
-export interface ViewProps {
-  result: Diagnosis;
-  profile: ProfileId;
-}
+import type { ViewProps } from "./viewProps";
 
 export interface View {
   id: ViewId;

@@ -1,5 +1,5 @@
-import type { Texts } from "..";
 import type { categories as en } from "../en/categories";
+import type { Texts } from "../texts";
 
 export const categories: Texts<typeof en> = {
   category_compute: "Cálculo",

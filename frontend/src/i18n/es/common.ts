@@ -1,5 +1,5 @@
-import type { Texts } from "..";
 import type { common as en } from "../en/common";
+import type { Texts } from "../texts";
 
 export const common: Texts<typeof en> = {
   and: " y ",

@@ -1,5 +1,5 @@
-import type { Texts } from "..";
 import type { compare as en } from "../en/compare";
+import type { Texts } from "../texts";
 
 export const compare: Texts<typeof en> = {
   compare_lead:

@@ -1,5 +1,5 @@
-import type { Texts } from "..";
 import type { gaps as en } from "../en/gaps";
+import type { Texts } from "../texts";
 
 export const gaps: Texts<typeof en> = {
   gaps_lead: "Tramos en los que una GPU no hace nada, por duración y por causa, y la historia de cada uno.",

@@ -1,5 +1,5 @@
-import type { Texts } from "..";
 import type { gpus as en } from "../en/gpus";
+import type { Texts } from "../texts";
 
 export const gpus: Texts<typeof en> = {
   gpus_imbalance: "Desequilibrio",

@@ -1,5 +1,5 @@
-import type { Texts } from "..";
 import type { history as en } from "../en/history";
+import type { Texts } from "../texts";
 
 export const history: Texts<typeof en> = {
   history_lead: "Cómo fueron las sesiones a lo largo del tiempo, y en cuál aparece por primera vez una regresión.",

@@ -1,5 +1,5 @@
-import type { Texts } from "..";
 import type { input as en } from "../en/input";
+import type { Texts } from "../texts";
 
 export const input: Texts<typeof en> = {
   loading_input: "Cargando los pipelines de entrada",

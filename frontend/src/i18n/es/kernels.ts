@@ -1,5 +1,5 @@
-import type { Texts } from "..";
 import type { kernels as en } from "../en/kernels";
+import type { Texts } from "../texts";
 
 export const kernels: Texts<typeof en> = {
   kernels_title: "Kernels",

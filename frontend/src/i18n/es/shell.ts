@@ -1,5 +1,5 @@
-import type { Texts } from "..";
 import type { shell as en } from "../en/shell";
+import type { Texts } from "../texts";
 
 export const shell: Texts<typeof en> = {
   page_title: "GPU Doctor",

@@ -1,5 +1,5 @@
-import type { Texts } from "..";
 import type { steps as en } from "../en/steps";
+import type { Texts } from "../texts";
 
 export const steps: Texts<typeof en> = {
   steps_lead: "Cada paso de cada GPU según lo que lo llenó. La espera que precede a un paso le pertenece.",

@@ -1,5 +1,5 @@
-import type { Texts } from "..";
 import type { telemetry as en } from "../en/telemetry";
+import type { Texts } from "../texts";
 
 export const telemetry: Texts<typeof en> = {
   telemetry_lead:

@@ -1,5 +1,5 @@
-import type { Texts } from "..";
 import type { terms as en } from "../en/terms";
+import type { Texts } from "../texts";
 
 export const terms: Texts<typeof en> = {
   term_step:

@@ -1,5 +1,5 @@
-import type { Texts } from "..";
 import type { timeline as en } from "../en/timeline";
+import type { Texts } from "../texts";
 
 export const timeline: Texts<typeof en> = {
   timeline_title: "Línea de tiempo",

@@ -1,5 +1,5 @@
-import type { Texts } from "..";
 import type { verdict as en } from "../en/verdict";
+import type { Texts } from "../texts";
 
 export const verdict: Texts<typeof en> = {
   verdict_critical: "Esta ejecución tiene problemas críticos",

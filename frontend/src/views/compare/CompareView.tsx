@@ -7,7 +7,7 @@ import { Remote } from "../../state/remote";
 import { revision } from "../../state/resource";
 import { infoOf, sameProfile, sessions } from "../../state/store";
 import { Cancelled, Failed, Loading, Section } from "../../ui/Section";
-import type { ViewProps } from "../registry";
+import type { ViewProps } from "../viewProps";
 import { Beside } from "./Beside";
 import { Change } from "./Change";
 import { Choose } from "./Choose";

@@ -3,20 +3,16 @@ import { fetchGaps, type Gap, type GapsAnswer } from "../../api/gaps";
 import type { ProfileId } from "../../api/types";
 import { CAUSES } from "../../charts/palette";
 import { t, tId } from "../../i18n";
-import { choiceParam, indexParam, textParam } from "../../state/params";
 import { Remote } from "../../state/remote";
 import { revision, useResource } from "../../state/resource";
 import { metaResource } from "../../state/store";
 import { gpuName, manyHosts } from "../../ui/gpu";
 import { Cancelled, Failed, Loading, Section } from "../../ui/Section";
-import type { ViewProps } from "../registry";
+import type { ViewProps } from "../viewProps";
 import { GapHistogram } from "./GapHistogram";
 import { GapStory } from "./GapStory";
 import { GapTable } from "./GapTable";
-
-export const gapCause = choiceParam("gap_cause", ["", ...CAUSES]);
-const gapLane = indexParam("gap_gpu");
-const gapChosen = textParam("gap");
+import { gapCause, gapChosen, gapLane } from "./state";
 
 const MOST = 1000;
 

@@ -2,7 +2,7 @@ import { collectivesResource } from "../../api/collectives";
 import { stepsResource } from "../../api/steps";
 import { t } from "../../i18n";
 import { Answer, Section } from "../../ui/Section";
-import type { ViewProps } from "../registry";
+import type { ViewProps } from "../viewProps";
 import { Blame } from "./Blame";
 import { Collectives } from "./Collectives";
 import { Heat } from "./Heat";

@@ -4,8 +4,7 @@ import { cleanText, formatDate, formatMeasured, shorten } from "../../format";
 import { t, tId } from "../../i18n";
 import { sameProfile, selectProfile, view } from "../../state/store";
 import { compareWith } from "../compare/state";
-import { nameOf } from "./HistoryView";
-import { past } from "./state";
+import { nameOf, past } from "./state";
 
 interface ChosenProps {
   answer: HistoryAnswer;

@@ -1,6 +1,5 @@
 import { useEffect, useMemo } from "preact/hooks";
 import { fetchHistory, type HistoryAnswer, type PastSession } from "../../api/history";
-import type { ProfileId } from "../../api/types";
 import { Plot } from "../../charts/Plot";
 import { drawStack, type StackColumn, type StackMark, tallestColumn } from "../../charts/stacked";
 import { cleanText, formatDate, formatInt, formatMeasured, shorten } from "../../format";
@@ -10,11 +9,11 @@ import { revision } from "../../state/resource";
 import { sameProfile, sessions } from "../../state/store";
 import { Cancelled, Failed, Loading, Section } from "../../ui/Section";
 import { Legend } from "../../ui/Swatch";
-import type { ViewProps } from "../registry";
+import type { ViewProps } from "../viewProps";
 import { Chosen } from "./Chosen";
 import { drawMatrix, matrixHeight } from "./matrix";
 import { SessionTable } from "./SessionTable";
-import { historyOf, isCompared, lostParts, matrixOf, partMs, past, runOf } from "./state";
+import { historyOf, isCompared, lostParts, matrixOf, nameOf, partMs, past, runOf } from "./state";
 import { drawTrend, type SessionMark } from "./trend";
 
 const history = new Remote<HistoryAnswer>();
@@ -22,8 +21,6 @@ const history = new Remote<HistoryAnswer>();
 function dayLabel({ time_unix_s }: PastSession): string {
   return new Intl.DateTimeFormat(lang.value, { day: "numeric", month: "short" }).format(new Date(time_unix_s * 1000));
 }
-
-export const nameOf = ({ run, session }: ProfileId): string => [run, session].filter(Boolean).join("/");
 
 function describe(session: PastSession): string {
   return [

@@ -2,8 +2,7 @@ import type { HistoryAnswer, PastSession } from "../../api/history";
 import { cleanText, formatDate, formatInt, formatMeasured, formatPercent, shorten } from "../../format";
 import { t, tId } from "../../i18n";
 import { type Column, DataTable, titleOf } from "../../ui/DataTable";
-import { nameOf } from "./HistoryView";
-import { historyFind, historySort, lostShares, past } from "./state";
+import { historyFind, historySort, lostShares, nameOf, past } from "./state";
 
 const NAME = 48;
 const LONG = 70;

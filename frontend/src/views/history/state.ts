@@ -10,6 +10,8 @@ export const historyFind = textParam("history_find");
 /** The session that was pointed at. */
 export const past = profileParam("history_session");
 
+export const nameOf = ({ run, session }: ProfileId): string => [run, session].filter(Boolean).join("/");
+
 /** The run to ask for; null: all. */
 export function runOf(choice: "" | "run" | "all", all: readonly SessionInfo[], shown: ProfileId): string | null {
   if (choice === "run") return shown.run;

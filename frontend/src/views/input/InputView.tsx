@@ -10,7 +10,7 @@ import { gpuName, manyHosts } from "../../ui/gpu";
 import { Icon } from "../../ui/Icon";
 import { Answer, Section } from "../../ui/Section";
 import { Term } from "../../ui/Term";
-import { gapCause } from "../gaps/GapsView";
+import { gapCause } from "../gaps/state";
 import { atOnce, Graph } from "./Graph";
 import { heldShare, type Pace, paceOf } from "./layout";
 

@@ -4,7 +4,7 @@ import type { ProfileId } from "../../api/types";
 import { t } from "../../i18n";
 import { gpuName, manyHosts } from "../../ui/gpu";
 import { Answer, Section } from "../../ui/Section";
-import type { ViewProps } from "../registry";
+import type { ViewProps } from "../viewProps";
 import { Chosen } from "./Chosen";
 import { Fusion } from "./Fusion";
 import { Overview } from "./Overview";

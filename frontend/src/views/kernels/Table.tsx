@@ -1,5 +1,5 @@
 import { csvUrl, type KernelRow, type KernelsAnswer } from "../../api/kernels";
-import { isSnapshot } from "../../api/snapshot";
+import { isSnapshot } from "../../api/snapshot/file";
 import type { ProfileId } from "../../api/types";
 import { familyCategory } from "../../charts/families";
 import { formatBytes, formatInt, formatMeasured, formatNumber, formatPercent, shorten, UNKNOWN } from "../../format";

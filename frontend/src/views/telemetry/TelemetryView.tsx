@@ -6,7 +6,7 @@ import { Icon } from "../../ui/Icon";
 import { RichText } from "../../ui/RichText";
 import { Answer, Section } from "../../ui/Section";
 import { Term } from "../../ui/Term";
-import type { ViewProps } from "../registry";
+import type { ViewProps } from "../viewProps";
 import { BatchSizes } from "./Batch";
 import { Curves } from "./Curves";
 import { EnvironmentReport } from "./EnvironmentReport";

@@ -1,7 +1,7 @@
 import { t } from "../../i18n";
 import { eventLimit, metaResource } from "../../state/store";
 import { Answer, Section } from "../../ui/Section";
-import type { ViewProps } from "../registry";
+import type { ViewProps } from "../viewProps";
 import { Timeline } from "./Timeline";
 
 /** What every GPU did when. */

@@ -1,6 +1,6 @@
 import { t } from "../../i18n";
 import { Boundary, Section } from "../../ui/Section";
-import type { ViewProps } from "../registry";
+import type { ViewProps } from "../viewProps";
 import { Accounting } from "./Accounting";
 import { Findings } from "./Findings";
 import { Verdict } from "./Summary";

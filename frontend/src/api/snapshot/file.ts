@@ -3,13 +3,8 @@
  * tb_gpu_doctor/plugin/snapshot.py writes it and says what it looks like.
  */
 
-import { t } from "../i18n";
-import { computed } from "./snapshotRanges";
-
 const ELEMENT = "gpu-doctor-snapshot";
 const VERSION = 1;
-
-export type SnapshotParams = Record<string, string | number>;
 
 interface Header {
   version: number;
@@ -52,25 +47,6 @@ export class Snapshot {
   }
 }
 
-/** The name of an answer: the route and what tells it from others. */
-export function answerName(route: string, params: SnapshotParams): string {
-  const kept = Object.keys(params)
-    .filter((key) => key !== "run" && key !== "session" && params[key] !== "")
-    .sort();
-  return [route, ...kept.map((key) => `${key}=${params[key]}`)].join("|");
-}
-
-/** Routes whose answer does not depend on the language, though the tab says which it speaks. */
-const SILENT = new Set(["sessions", "timeline/meta", "kernels"]);
-
-/** The answer to a request: kept, or made of what is kept; null for what only a server knows. */
-export function answerOf(snapshot: Snapshot, route: string, params: SnapshotParams): ArrayBuffer | object | null {
-  const made = computed(snapshot, route, params);
-  if (made !== undefined) return made;
-  const { lang, ...rest } = params;
-  return snapshot.bytes(answerName(route, SILENT.has(route) ? rest : params));
-}
-
 const element = (): HTMLElement | null => globalThis.document?.getElementById?.(ELEMENT) ?? null;
 
 /** Whether the page is such a report: then there is nobody to ask. */
@@ -88,14 +64,4 @@ async function load(): Promise<Snapshot> {
 export function loadSnapshot(): Promise<Snapshot> {
   loaded ??= load();
   return loaded;
-}
-
-/** As `fetch` of one of our routes would answer. */
-export async function snapshotResponse(route: string, params: SnapshotParams): Promise<Response> {
-  const answer = answerOf(await loadSnapshot(), route, params);
-  if (answer === null) {
-    const error = { code: "not_kept", message: t("report_not_kept"), path: "" };
-    return new Response(JSON.stringify({ error }), { status: 404 });
-  }
-  return new Response(answer instanceof ArrayBuffer ? answer : JSON.stringify(answer));
 }
