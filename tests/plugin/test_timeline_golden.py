@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from tb_gpu_doctor.analysis.job import Meetings
-from tb_gpu_doctor.analysis.vocabulary import CAUSE_IDS
+from tb_gpu_doctor.analysis.results import CAUSE_IDS
 from tb_gpu_doctor.plugin import snapshot
 from tb_gpu_doctor.plugin.gaps_view import GapsView
 from tb_gpu_doctor.plugin.responses import to_json
