@@ -87,7 +87,7 @@ def measure_here(folder: str) -> Growth:
     from tb_gpu_doctor.parallel.one_file import analyse_file
     from tb_gpu_doctor.parallel.sketch import column_bytes, connected
     from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
-    from tb_gpu_doctor.report.text import print_report
+    from tb_gpu_doctor.report.diagnosis_text import print_report
     from tb_gpu_doctor.traces.sessions import find_sessions
 
     (session,) = find_sessions(folder).sessions

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.api import SessionResult
-    from tb_gpu_doctor.comparison.compare import Batches
+    from tb_gpu_doctor.comparison.compare import Batches, Comparison
     from tb_gpu_doctor.comparison.history import History
-    from tb_gpu_doctor.comparison.results import Comparison
     from tb_gpu_doctor.comparison.summary import RunSummary
     from tb_gpu_doctor.traces.sessions import Session
 

@@ -42,11 +42,10 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     """Check, print and write; 0 passes, 1 is a regression, 2 cannot tell (as any error is)."""
     wanted = [_target(given, lang) for given in arguments.write]
     from tb_gpu_doctor.comparing import summary_of_path
-    from tb_gpu_doctor.comparison.check import EXIT_STATUS, check
+    from tb_gpu_doctor.comparison.check import DEFAULT_FILE, EXIT_STATUS, Limits, check, read_limits
     from tb_gpu_doctor.comparison.compare import Batches
-    from tb_gpu_doctor.comparison.limits import DEFAULT_FILE, Limits, read_limits
     from tb_gpu_doctor.diagnosis.rules import KINDS
-    from tb_gpu_doctor.report.check import FORMATS
+    from tb_gpu_doctor.report.check_report import FORMATS
 
     config = arguments.config or (DEFAULT_FILE if os.path.exists(DEFAULT_FILE) else None)
     limits = Limits() if config is None else read_limits(config, KINDS)

@@ -41,11 +41,11 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     ):
         comparison = compare_paths(before, after, batches, report, (name, other))
     if arguments.json:
-        from tb_gpu_doctor.report.comparison_json import comparison_dict
+        from tb_gpu_doctor.report.comparison_report import comparison_dict
 
         print(json.dumps(comparison_dict(comparison, lang), indent=2, allow_nan=False))
         return 0
-    from tb_gpu_doctor.report.comparison_text import print_comparison
+    from tb_gpu_doctor.report.comparison_report import print_comparison
 
     print_comparison(comparison, console(arguments.no_color), lang)
     return 0

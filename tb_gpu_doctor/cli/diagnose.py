@@ -57,7 +57,7 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     if arguments.json:
         print(diagnosis.to_json(lang))
         return 0
-    from tb_gpu_doctor.report.text import print_report
+    from tb_gpu_doctor.report.diagnosis_text import print_report
 
     print_report(diagnosis, console(arguments.no_color), lang)
     return 0
@@ -78,7 +78,7 @@ def _diagnosis(session: Session, report: Callable[[str, float], None]) -> Diagno
 
 def _mention_others(scan: SessionScan, chosen: Session, arguments: argparse.Namespace, lang: str) -> None:
     """Tell on stderr which sessions were left out, and which folders could not be searched."""
-    from tb_gpu_doctor.report.words import error_sentence, note_sentence
+    from tb_gpu_doctor.report.sentences import error_sentence, note_sentence
 
     for error in scan.problems[:_MAX_LISTED]:
         print(error_sentence(error, lang), file=sys.stderr)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tb_gpu_doctor.cli.arguments import Parser, add_language
-from tb_gpu_doctor.report.recording_words import problem_words
+from tb_gpu_doctor.report.sentences import problem_words
 from tb_gpu_doctor.texts import text
 from tb_gpu_doctor.texts.numbers import clean
 

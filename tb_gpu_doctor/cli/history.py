@@ -33,11 +33,11 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     with progress_bar(lang, arguments.no_color) as report:
         history = history_of_path(arguments.path, arguments.run, arguments.last, report)
     if arguments.json:
-        from tb_gpu_doctor.report.history_json import history_dict
+        from tb_gpu_doctor.report.history_report import history_dict
 
         print(json.dumps(history_dict(history, lang), indent=2, allow_nan=False))
         return 0
-    from tb_gpu_doctor.report.history_text import print_history
+    from tb_gpu_doctor.report.history_report import print_history
 
     print_history(history, console(arguments.no_color, 140), lang)
     return 0

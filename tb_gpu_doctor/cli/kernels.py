@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tb_gpu_doctor.analysis.filling import GridScaling
     from tb_gpu_doctor.api import SessionResult
-    from tb_gpu_doctor.report.kernel_list import Listed, ListedGpu
+    from tb_gpu_doctor.report.kernel_report import Listed, ListedGpu
 
 _DEFAULT_TOP = 30
 
@@ -53,7 +53,7 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     if arguments.csv and arguments.json:
         raise UsageError(text("cli.kernels.one_format", lang))
     # Here, so that `--help` needs neither numpy nor the decoder.
-    from tb_gpu_doctor.report.kernel_list import ListedGpu, as_dict, csv_lines, kernel_list, over_gpus
+    from tb_gpu_doctor.report.kernel_report import ListedGpu, as_dict, csv_lines, kernel_list, over_gpus
 
     result = _read(arguments.path, arguments.run, arguments.session, lang)
     labels = _labels(result)
@@ -93,8 +93,8 @@ def _print(
     console: Console,
     lang: str,
 ) -> None:
-    from tb_gpu_doctor.report.kernels_text import print_fills, print_kernels, print_scaling
-    from tb_gpu_doctor.report.words import say
+    from tb_gpu_doctor.report.kernel_report import print_fills, print_kernels, print_scaling
+    from tb_gpu_doctor.report.sentences import say
 
     print_kernels(kernels, gpus, top, console, lang)
     fills = [fill for analysis in result.analyses for fill in analysis.kernels.fills]
@@ -130,7 +130,7 @@ def _read(path: str, run: str | None, session: list[str] | None, lang: str) -> S
     chosen = choose_session(find_sessions(path), run, session)
     with progress_bar(lang) as report:
         result = diagnose_session(chosen, report)
-    from tb_gpu_doctor.report.words import error_sentence
+    from tb_gpu_doctor.report.sentences import error_sentence
 
     for failure in result.failures:
         print(error_sentence(failure, lang), file=sys.stderr)

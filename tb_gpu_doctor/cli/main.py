@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         return _fail(str(error), lang)
     except TraceError as error:
-        from tb_gpu_doctor.report.words import error_sentence
+        from tb_gpu_doctor.report.sentences import error_sentence
 
         return _fail(error_sentence(error, lang), lang)
     except BrokenPipeError:

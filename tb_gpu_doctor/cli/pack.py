@@ -85,7 +85,7 @@ def pack_sentence(error: Exception, lang: str) -> str:
 
 
 def _told(packed: Packed, arguments: argparse.Namespace, lang: str) -> list[str]:
-    from tb_gpu_doctor.report.words import error_sentence
+    from tb_gpu_doctor.report.sentences import error_sentence
 
     lines = [
         text(

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from tb_gpu_doctor.analysis.results import CAUSE_IDS
 from tb_gpu_doctor.analysis.step_costs import PART_IDS
 from tb_gpu_doctor.comparison.bootstrap import LEAST_STEPS, Interval, variance_of_mean
-from tb_gpu_doctor.comparison.change_points import ChangePoint, Levels, find_levels, step_height
+from tb_gpu_doctor.comparison.change_points import ChangePoint, Levels, find_levels, step_height, without_lone_runs
 from tb_gpu_doctor.comparison.compare import FEW_COMMON, LEAST_CHANGE
-from tb_gpu_doctor.comparison.kernels import common_share, grid_growth
-from tb_gpu_doctor.comparison.level_tests import without_lone_runs
+from tb_gpu_doctor.comparison.kernel_changes import common_share, grid_growth
 from tb_gpu_doctor.comparison.summary import RunSummary
 from tb_gpu_doctor.diagnosis.model import Phrase
 

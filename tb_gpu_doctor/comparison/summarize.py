@@ -1,24 +1,53 @@
-"""From a diagnosed session to its `RunSummary`."""
+"""From a diagnosed session to its `RunSummary`: what each file tells, put together over all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from tb_gpu_doctor.analysis.job import Job, Meetings
-from tb_gpu_doctor.analysis.step_costs import PART_IDS
+from tb_gpu_doctor.analysis.job import NO_MEETINGS, Job, Meetings
+from tb_gpu_doctor.analysis.kernels import UNKNOWN, parse_kernel_details
+from tb_gpu_doctor.analysis.step_costs import PART_IDS, step_parts, window_parts
 from tb_gpu_doctor.analysis.steps import order_of_steps, step_keys
-from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
-from tb_gpu_doctor.comparison.blindness import kinds_not_shown
-from tb_gpu_doctor.comparison.file_parts import FileParts, KernelKey, file_parts
+from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis, outline_of
 from tb_gpu_doctor.comparison.summary import FindingSum, Float64, KernelSum, RunSummary, fold_kernels, fold_steps
 from tb_gpu_doctor.diagnosis.asking import ask
 from tb_gpu_doctor.diagnosis.context import HostProfile
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Finding
+from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.telemetry.joining import Joined
 from tb_gpu_doctor.telemetry.step_times import global_batch
-from tb_gpu_doctor.traces.columns import Trace
+from tb_gpu_doctor.traces.columns import PS_PER_MS, CopyKind, EventClass, Int64, Trace
+
+_Shape = tuple[int, int, int] | None
+# A kernel's name, grid and block.
+KernelKey = tuple[str, _Shape, _Shape]
+# What is told by what the host did.
+_OF_THE_HOST = (
+    "input_bound", "launch_bound", "sync_stall", "compile_stall", "checkpoint_stall", "op_placement", "cpu_contention",
+)  # fmt: skip
+# What the allocator's events tell, where no telemetry does.
+_OF_MEMORY = ("memory_headroom", "memory_pressure")
+
+
+@dataclass(frozen=True)
+class FileParts:
+    """One file in short.
+
+    Attributes:
+        steps: of each GPU the length of each complete step and its parts, see `step_parts`; none where the
+            file's steps do not count.
+        windows: of each GPU that worked in its window: device, and the window's parts, see `window_parts`.
+        kernels: calls and time of each kernel, in the ``units``.
+        units: how many steps of a GPU, or milliseconds of its window, the kernels were counted in.
+    """
+
+    steps: tuple[tuple[Int64, Int64], ...]
+    windows: tuple[tuple[int, Int64], ...]
+    kernels: dict[KernelKey, tuple[int, float]]
+    units: float
 
 
 def summarize(
@@ -202,3 +231,85 @@ def _telemetry(diagnosis: Diagnosis) -> dict[str, float]:
     if throttled:
         found["throttled"] = float(np.mean(throttled))
     return found
+
+
+def file_parts(profile: HostProfile, source: str, uses_steps: bool, meetings: Mapping[int, Meetings]) -> FileParts:
+    """One file in short.
+
+    Args:
+        profile: the file.
+        source: of the steps of the session.
+        uses_steps: whether the file's steps are counted.
+        meetings: by device index.
+    """
+    trace, analysis = profile.trace, profile.analysis
+
+    def wait(device: int) -> Int64:
+        return meetings.get(device, NO_MEETINGS).wait_of_events(trace.device_events.of_device(device))
+
+    devices = range(analysis.steps.end.shape[1]) if uses_steps else ()
+    active = [account.device for account in analysis.accounting if account.wall > 0]
+    rows = trace.device_events.rows_of_devices()
+    kernels, units = _kernels_of_file(profile, source)
+    return FileParts(
+        steps=tuple(step_parts(trace, analysis, device, wait(device)) for device in devices),
+        windows=tuple((d, window_parts(trace, analysis, d, wait(d))) for d in active if d in rows),
+        kernels=kernels,
+        units=units,
+    )
+
+
+def _kernels_of_file(profile: HostProfile, source: str) -> tuple[dict[KernelKey, tuple[int, float]], float]:
+    """Calls and time by name and shape; in complete steps, without steps in the window."""
+    trace, analysis = profile.trace, profile.analysis
+    events, units = trace.device_events, 0.0
+    chosen = (events.klass == EventClass.COMPUTE) | (events.klass == EventClass.COMMUNICATION)
+    chosen &= events.copy_kind == CopyKind.NONE
+    if source != "none":
+        if analysis.steps.source != source or not len(analysis.steps.event_step):
+            return {}, 0.0
+        complete = np.append(analysis.steps.complete, False)  # the last element serves -1, outside steps
+        chosen &= complete[analysis.steps.event_step]
+        units = float((analysis.steps.end[analysis.steps.complete] >= 0).sum())
+    elif analysis.window is not None:
+        chosen &= (events.start >= analysis.window.start) & (events.start < analysis.window.end)
+        active = sum(accounting.busy > 0 for accounting in analysis.accounting)
+        units = active * analysis.window.length / PS_PER_MS
+    rows = np.flatnonzero(chosen)
+    width = len(trace.strings) + 1
+    pair = (events.name[rows].astype(np.int64) + 1) * width + events.details[rows] + 1
+    codes, index = np.unique(pair, return_inverse=True)
+    count = np.bincount(index, minlength=len(codes))
+    total = np.bincount(index, weights=events.duration[rows], minlength=len(codes))
+    found: dict[KernelKey, tuple[int, float]] = {}
+    for code, number, time in zip(codes.tolist(), count.tolist(), total.tolist(), strict=True):
+        name, text = code // width - 1, code % width - 1
+        details = parse_kernel_details(trace.strings.raw(text)) if text >= 0 else UNKNOWN
+        key = (trace.strings[name] if name >= 0 else "", details.grid, details.block)
+        calls, spent = found.get(key, (0, 0.0))
+        found[key] = (calls + number, spent + time)
+    return found, units
+
+
+def kinds_not_shown(trace: Trace, analysis: TraceAnalysis) -> frozenset[str]:
+    """Kinds of findings that one file could not have shown; what no file of a session shows, the session does not.
+
+    Formats differ in what they hold. A trace JSON file of TensorFlow, for one, names no GPU model and counts no
+    multiprocessors, so nothing in it tells whether grids fill the chip. A finding that such a run lacks is not solved.
+    """
+    rows = [row for row in analysis.kernels.rows if row.family != "communication"]
+    found: list[str] = []
+    if not len(trace.host_events):
+        found += _OF_THE_HOST
+    if all(row.sm_share is None for row in rows):
+        found.append("underfilled_gpu")
+    if all(row.occupancy is None for row in rows):
+        found.append("low_occupancy")
+    if all(row.tensor_cores is None for row in rows):
+        found.append("tensor_cores_unused")
+    if not outline_of(trace, analysis).allocators:
+        found += _OF_MEMORY
+    steps = analysis.steps
+    if steps.source == "none" or int(steps.complete.sum()) < Thresholds().outlier_min_steps:
+        found.append("step_outliers")
+    return frozenset(found)

@@ -10,7 +10,7 @@ from tb_gpu_doctor.plugin.messages import HttpError
 from tb_gpu_doctor.plugin.responses import int_argument, name_argument, time_argument
 
 if TYPE_CHECKING:
-    from tb_gpu_doctor.report.kernel_list import By
+    from tb_gpu_doctor.report.kernel_report import By
 
 # The names of all workers' sessions, read as one job.
 MAX_SESSION_CHARS = 32_768

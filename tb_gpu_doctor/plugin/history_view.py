@@ -60,7 +60,7 @@ class HistoryView:
     """
 
     def __init__(self, history: History) -> None:
-        from tb_gpu_doctor.report.history_json import history_dict
+        from tb_gpu_doctor.report.history_report import history_dict
 
         self._answers = {lang: to_json(history_dict(history, lang)) for lang in languages()}
         reasons = [entry.problem.params.get("reason") for entry in history.entries if entry.problem is not None]
@@ -106,7 +106,7 @@ class _Pair:
 @functools.lru_cache(maxsize=16)
 def _compared(pair: _Pair, batch_before: int | None, batch_after: int | None, lang: str) -> bytes:
     from tb_gpu_doctor.comparison.compare import Batches, compare
-    from tb_gpu_doctor.report.comparison_json import comparison_dict
+    from tb_gpu_doctor.report.comparison_report import comparison_dict
 
     return to_json(comparison_dict(compare(pair.before, pair.after, Batches(batch_before, batch_after)), lang))
 

@@ -25,7 +25,7 @@ from tb_gpu_doctor.analysis.occupancy import (
 from tb_gpu_doctor.plugin.kept import WithoutLock
 from tb_gpu_doctor.plugin.responses import to_json
 from tb_gpu_doctor.plugin.timeline import MAX_NAME_CHARS, shorten
-from tb_gpu_doctor.report.kernel_list import By, Listed, ListedGpu, as_dict, csv_lines, kernel_list, over_gpus
+from tb_gpu_doctor.report.kernel_report import By, Listed, ListedGpu, as_dict, csv_lines, kernel_list, over_gpus
 from tb_gpu_doctor.traces.columns import PS_PER_MS
 
 if TYPE_CHECKING:

@@ -33,6 +33,6 @@ class ProfileError(HttpError):
 
     def message(self, lang: str) -> str:
         """The sentence to show."""
-        from tb_gpu_doctor.report.words import error_sentence
+        from tb_gpu_doctor.report.sentences import error_sentence
 
         return error_sentence(self._error, lang)

@@ -135,7 +135,7 @@ class Routes:
         return {path: _wsgi(handler) for path, handler in handlers.items()}
 
     def _sessions(self, request: Request) -> Response:
-        from tb_gpu_doctor.report.words import error_sentence
+        from tb_gpu_doctor.report.sentences import error_sentence
 
         lang = language(request)
         snapshot = self._scanner.snapshot(wait_s=SCAN_WAIT_S)

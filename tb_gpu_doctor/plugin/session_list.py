@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def describe(found: FoundSession, lang: str) -> dict[str, Any]:
     """One entry of ``sessions``."""
-    from tb_gpu_doctor.report.words import note_sentence
+    from tb_gpu_doctor.report.sentences import note_sentence
 
     session = found.session
     return {

@@ -77,7 +77,7 @@ class TelemetryView:
 
     def answer(self, lang: str) -> dict[str, Any]:
         """The answer of ``telemetry``."""
-        from tb_gpu_doctor.report.words import say
+        from tb_gpu_doctor.report.sentences import say
 
         return {
             "recordings": [self._recording(index, lang) for index in range(len(self._recordings))],
@@ -164,12 +164,12 @@ class TelemetryView:
 
     def _reasons(self, lang: str) -> list[str]:
         from tb_gpu_doctor.diagnosis.model import Phrase
-        from tb_gpu_doctor.report.words import say
+        from tb_gpu_doctor.report.sentences import say
 
         return [say(note, lang) for note in self._notes if isinstance(note, Phrase)]
 
     def _recording(self, index: int, lang: str) -> dict[str, Any]:
-        from tb_gpu_doctor.report.words import note_sentence
+        from tb_gpu_doctor.report.sentences import note_sentence
 
         recording = self._recordings[index]
         joined = any(recording is other for other in self._joined.recordings)
@@ -318,7 +318,7 @@ def _all_ms(unix_ns: np.ndarray) -> list[float]:
 
 
 def _span(span: Span, lang: str) -> dict[str, Any]:
-    from tb_gpu_doctor.report.recording_words import capture_words
+    from tb_gpu_doctor.report.sentences import capture_words
 
     return {
         "kind": span.kind,
@@ -331,7 +331,7 @@ def _span(span: Span, lang: str) -> dict[str, Any]:
 
 def _environment(report: Mapping[str, Any], lang: str) -> dict[str, Any]:
     """The environment report, its problems in words; one that cannot be worded keeps its code."""
-    from tb_gpu_doctor.report.recording_words import problem_words
+    from tb_gpu_doctor.report.sentences import problem_words
 
     problems = []
     for problem in report.get("problems", ()) if isinstance(report.get("problems"), list) else ():

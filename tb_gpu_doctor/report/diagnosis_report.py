@@ -1,12 +1,28 @@
-"""A diagnosis that can also be put into words."""
+"""A diagnosis that can be put into words, and its JSON: the structure of ``diagnosis.schema.json``, version 1.
+
+Times become milliseconds here. Unknown values are None; a number that is not finite is unknown.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
-from tb_gpu_doctor.diagnosis.model import Diagnosis
-from tb_gpu_doctor.report import json_report
+from tb_gpu_doctor.analysis.results import CAUSE_IDS
+from tb_gpu_doctor.diagnosis.model import Diagnosis, Evidence, Finding, GpuRef, GpuReport, KernelReport
+from tb_gpu_doctor.diagnosis.telemetry_report import GpuFigures, TelemetryReport
+from tb_gpu_doctor.report.sentences import say
+from tb_gpu_doctor.texts import pick_language
+from tb_gpu_doctor.texts.numbers import clean
+from tb_gpu_doctor.traces.columns import PS_PER_MS
+
+SCHEMA_VERSION = 1
+SCHEMA_PATH = Path(__file__).with_name("diagnosis.schema.json")
+# Template instances can have names of many kilobytes; nobody reads on from here.
+MAX_NAME = 1_000
 
 
 @dataclass(frozen=True)
@@ -20,8 +36,157 @@ class DiagnosisReport(Diagnosis):
 
     def to_dict(self, lang: str = "en") -> dict[str, Any]:
         """Plain data that follows ``diagnosis.schema.json``, with texts in ``lang``."""
-        return json_report.to_dict(self, lang)
+        return to_dict(self, lang)
 
     def to_json(self, lang: str = "en") -> str:
         """`to_dict` as JSON text in plain ASCII."""
-        return json_report.to_json(self, lang)
+        return to_json(self, lang)
+
+
+def to_dict(diagnosis: Diagnosis, lang: str = "en") -> dict[str, Any]:
+    """The diagnosis as JSON-ready data with texts in ``lang``."""
+    lang = pick_language(lang)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "verdict": diagnosis.verdict,
+        "language": lang,
+        "profile": {
+            "run": diagnosis.run,
+            "session": diagnosis.session,
+            "hosts": list(diagnosis.hosts),
+            "format": diagnosis.format,
+            "window_ms": _ms(diagnosis.window),
+            "recorded_ms": _ms(diagnosis.recorded),
+            # What takes the certainty away comes first: the structure has no other place for it.
+            "warnings": [say(phrase, lang) for phrase in (*diagnosis.reasons, *diagnosis.warnings)],
+        },
+        "devices": [_device(gpu) for gpu in diagnosis.gpus],
+        "steps": {
+            "count": diagnosis.steps.count,
+            "source": diagnosis.steps.source,
+            "median_ms": _ms(diagnosis.steps.median),
+        },
+        "kernels": [_kernel(kernel) for kernel in diagnosis.kernels],
+        "findings": [_finding(finding, lang) for finding in diagnosis.findings],
+        "telemetry": None if diagnosis.telemetry is None else _telemetry(diagnosis.telemetry, lang),
+    }
+
+
+def to_json(diagnosis: Diagnosis, lang: str = "en") -> str:
+    """The same as text; plain ASCII, so that no terminal or locale can spoil it."""
+    return json.dumps(to_dict(diagnosis, lang), indent=2, allow_nan=False)
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema that `to_dict` follows."""
+    content: dict[str, Any] = json.loads(SCHEMA_PATH.read_text(encoding="utf-8"))
+    return content
+
+
+def _ms(picoseconds: float | None) -> float | None:
+    return _finite(None if picoseconds is None else picoseconds / PS_PER_MS)
+
+
+def _finite(value: float | None) -> float | None:
+    if value is None or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def _gpu(ref: GpuRef) -> dict[str, Any]:
+    return {"host": ref.host, "id": ref.id}
+
+
+def _device(gpu: GpuReport) -> dict[str, Any]:
+    causes = gpu.idle_by_cause or (None,) * len(CAUSE_IDS)
+    return {
+        **_gpu(gpu.gpu),
+        "rank": gpu.rank,
+        "name": gpu.name,
+        "wall_ms": _ms(gpu.wall),
+        "compute_ms": _ms(gpu.compute),
+        "communication_ms": _ms(gpu.communication),
+        "communication_wait_ms": _ms(gpu.communication_wait),
+        "transfer_ms": _ms(gpu.transfer),
+        "idle_ms": _ms(gpu.idle),
+        "idle_by_cause_ms": {cause: _ms(value) for cause, value in zip(CAUSE_IDS, causes, strict=True)},
+        "occupancy": _finite(gpu.occupancy),
+        "achieved_occupancy": _finite(gpu.achieved_occupancy),
+        "sm_efficiency": _finite(gpu.sm_efficiency),
+    }
+
+
+def _kernel(kernel: KernelReport) -> dict[str, Any]:
+    return {
+        "name": _name(kernel.name),
+        "calls": kernel.calls,
+        "total_ms": _ms(kernel.total),
+        "occupancy": _finite(kernel.occupancy),
+        "limiter": kernel.limiter,
+        "family": kernel.family,
+        "tensor_cores": kernel.tensor_cores,
+    }
+
+
+def _finding(finding: Finding, lang: str) -> dict[str, Any]:
+    return {
+        "kind": finding.kind,
+        "severity": finding.severity,
+        "gpus": [_gpu(ref) for ref in finding.gpus],
+        "victims": [_gpu(ref) for ref in finding.victims],
+        "cause": finding.cause,
+        "share": _finite(finding.share),
+        "saving_ms_per_step": _ms(finding.saving_ps_per_step),
+        "title": say(finding.title, lang),
+        "explanation": "\n".join(say(phrase, lang) for phrase in finding.explanation),
+        "advice": [say(phrase, lang) for phrase in finding.advice],
+        "docs": finding.docs,
+        "evidence": [_evidence(item, lang) for item in finding.evidence],
+    }
+
+
+def _evidence(item: Evidence, lang: str) -> dict[str, Any]:
+    return {
+        "host": item.host,
+        "gpu": item.gpu,
+        "start_ms": _ms(item.start),
+        "end_ms": _ms(item.end),
+        "thread": None if item.thread is None else _name(item.thread),
+        "step": item.step,
+        "what": _name(item.what) if isinstance(item.what, str) else say(item.what, lang),
+    }
+
+
+def _name(value: str) -> str:
+    return clean(value, MAX_NAME)
+
+
+def _telemetry(report: TelemetryReport, lang: str) -> dict[str, Any]:
+    """The part ``telemetry`` of ``diagnosis.schema.json``."""
+    return {
+        "gpus": [_recorded_gpu(figures) for figures in report.gpus],
+        "recordings": list(report.recordings),
+        "notes": [say(note, lang) for note in report.notes],
+        "simulated": report.simulated,
+    }
+
+
+def _recorded_gpu(figures: GpuFigures) -> dict[str, Any]:
+    return {
+        "host": figures.gpu.host,
+        "id": figures.gpu.id,
+        "name": figures.name,
+        "samples": figures.samples,
+        "utilization": _finite(figures.utilization),
+        "clock_mhz": _finite(figures.clock_mhz),
+        "clock_max_mhz": _finite(figures.clock_max_mhz),
+        "power_watts": _finite(figures.power_watts),
+        "power_limit_watts": _finite(figures.power_limit_watts),
+        "temperature_celsius": _finite(figures.temperature_celsius),
+        "memory_peak_bytes": _finite(figures.memory_peak_bytes),
+        "memory_capacity_bytes": _finite(figures.memory_capacity_bytes),
+        "memory_source": figures.memory_source,
+        "throttled": {kind: min(1.0, share) for kind, share in figures.throttled},
+        "first_step": figures.first_step,
+        "last_step": figures.last_step,
+    }

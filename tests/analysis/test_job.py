@@ -14,7 +14,7 @@ from tb_gpu_doctor.analysis.job import Job as Result
 from tb_gpu_doctor.analysis.job import analyse_job, missing_ranks
 from tb_gpu_doctor.diagnosis.context import HostProfile
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
-from tb_gpu_doctor.report.json_report import to_dict
+from tb_gpu_doctor.report.diagnosis_report import to_dict
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace
 from tests.analysis.jobs import Job, random_job
 from tests.analysis.small_traces import US, Recorder

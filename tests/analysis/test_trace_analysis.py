@@ -16,7 +16,7 @@ from tb_gpu_doctor.analysis.accounting import all_busy_sets
 from tb_gpu_doctor.analysis.analyse import analyse
 from tb_gpu_doctor.analysis.trace_analysis import AllocatorUse, allocator_use, outline, outline_of
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
-from tb_gpu_doctor.report.words import say
+from tb_gpu_doctor.report.sentences import say
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass, SparseStat, StringTable, Trace
 from tests.analysis.small_traces import traces as small_traces
 from tests.diagnosis.build import profile, trace

@@ -22,7 +22,7 @@ import tb_gpu_doctor.api  # noqa: F401
 from simulator.xplane_writer import Space
 from tb_gpu_doctor.cli import main as command
 from tb_gpu_doctor.cli.main import main
-from tb_gpu_doctor.report.json_report import schema
+from tb_gpu_doctor.report.diagnosis_report import schema
 from tests.cli.profiles import MS, session_file, training, write
 
 Output = pytest.CaptureFixture[str]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tb_gpu_doctor.cli.main import main
-from tb_gpu_doctor.comparison.limits import Limits, read_limits
+from tb_gpu_doctor.comparison.check import Limits, read_limits
 from tb_gpu_doctor.diagnosis.rules import KINDS
 
 PAGE = Path(__file__).parents[2] / "docs" / "check.md"

@@ -13,7 +13,7 @@ import pytest
 
 import tb_gpu_doctor
 from tb_gpu_doctor.cli.main import main
-from tb_gpu_doctor.report.json_report import schema
+from tb_gpu_doctor.report.diagnosis_report import schema
 from tests.cli.profiles import session_file, training, write
 
 DEMOS = {

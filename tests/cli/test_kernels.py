@@ -11,7 +11,7 @@ import pytest
 
 from simulator.xplane_writer import Space
 from tb_gpu_doctor.cli.main import main
-from tb_gpu_doctor.report.kernel_list import CSV_HEAD
+from tb_gpu_doctor.report.kernel_report import CSV_HEAD
 from tests.cli.profiles import MS, session_file, training, write
 
 

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 import tb_gpu_doctor
-from tb_gpu_doctor.report.json_report import schema
+from tb_gpu_doctor.report.diagnosis_report import schema
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:

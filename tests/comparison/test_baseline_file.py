@@ -16,13 +16,11 @@ from rich.console import Console
 
 from tb_gpu_doctor.comparing import summary_of_path
 from tb_gpu_doctor.comparison import baseline_file
-from tb_gpu_doctor.comparison.check import check
+from tb_gpu_doctor.comparison.check import Limits, check
 from tb_gpu_doctor.comparison.compare import compare
-from tb_gpu_doctor.comparison.limits import Limits
 from tb_gpu_doctor.comparison.summary import TELEMETRY, KernelSum
-from tb_gpu_doctor.report.check import FORMATS
-from tb_gpu_doctor.report.comparison_json import comparison_dict
-from tb_gpu_doctor.report.comparison_text import print_comparison
+from tb_gpu_doctor.report.check_report import FORMATS
+from tb_gpu_doctor.report.comparison_report import comparison_dict, print_comparison
 from tb_gpu_doctor.texts import has_text
 from tb_gpu_doctor.traces.errors import TraceError
 from tests.comparison.summaries import MS, summary

@@ -12,12 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tb_gpu_doctor.comparison.compare import Batches, compare
-from tb_gpu_doctor.comparison.kernels import call_growth, grid_growth
-from tb_gpu_doctor.comparison.results import Comparison
+from tb_gpu_doctor.comparison.compare import Batches, Comparison, compare
+from tb_gpu_doctor.comparison.kernel_changes import call_growth, grid_growth
 from tb_gpu_doctor.comparison.summary import FindingSum, KernelSum, RunSummary, fold_kernels, fold_steps
-from tb_gpu_doctor.report.comparison_json import comparison_dict
-from tb_gpu_doctor.report.comparison_text import print_comparison
+from tb_gpu_doctor.report.comparison_report import comparison_dict, print_comparison
 from tests.comparison.summaries import MS, summary
 
 

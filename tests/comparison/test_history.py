@@ -14,7 +14,7 @@ from tb_gpu_doctor.cli.main import main
 from tb_gpu_doctor.comparison.history import HistoryEntry, build_history
 from tb_gpu_doctor.comparison.summary import RunSummary
 from tb_gpu_doctor.diagnosis.model import Phrase
-from tb_gpu_doctor.report.history_json import history_dict, history_headline
+from tb_gpu_doctor.report.history_report import history_dict, history_headline
 from tests.comparison.summaries import MS, summary
 from tests.comparison.test_compare import noisy
 

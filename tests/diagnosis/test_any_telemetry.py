@@ -16,8 +16,7 @@ from tb_gpu_doctor.metrics import METRICS
 from tb_gpu_doctor.plugin.responses import to_json
 from tb_gpu_doctor.plugin.telemetry_view import TelemetryView
 from tb_gpu_doctor.plugin.timeline import Timeline
-from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
-from tb_gpu_doctor.report.json_report import schema
+from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport, schema
 from tb_gpu_doctor.telemetry.joining import newest
 from tb_gpu_doctor.telemetry.recordings import HomeTelemetry
 from tb_gpu_doctor.telemetry.series import (

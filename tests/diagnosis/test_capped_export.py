@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.rules import dropped_events
-from tb_gpu_doctor.report.words import say
+from tb_gpu_doctor.report.sentences import say
 from tb_gpu_doctor.traces.errors import Note
 from tests.diagnosis.build import profile
 

@@ -10,7 +10,7 @@ from tb_gpu_doctor.diagnosis.context import HostProfile
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.diagnosis.model import Finding
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
-from tb_gpu_doctor.report.words import say
+from tb_gpu_doctor.report.sentences import say
 from tests.analysis.test_launches import run
 from tests.diagnosis.loops import host
 

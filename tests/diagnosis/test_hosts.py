@@ -12,7 +12,7 @@ from simulator.faults.cases import all_cases
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Finding
-from tb_gpu_doctor.report.json_report import to_dict
+from tb_gpu_doctor.report.diagnosis_report import to_dict
 from tb_gpu_doctor.traces.columns import PS_PER_MS as MS
 from tb_gpu_doctor.traces.columns import PS_PER_US, DeviceEvents, Trace
 from tests.diagnosis.build import profile

@@ -11,7 +11,7 @@ from tb_gpu_doctor.analysis.kernel_results import KernelRow
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.model import Finding
 from tb_gpu_doctor.diagnosis.rules import low_occupancy, underfilled_gpu
-from tb_gpu_doctor.report.words import say
+from tb_gpu_doctor.report.sentences import say
 from tests.diagnosis.build import kernel, profile
 
 

@@ -7,9 +7,8 @@ import dataclasses
 import pytest
 
 from tb_gpu_doctor.analysis.results import Cause
-from tb_gpu_doctor.comparison.check import check
-from tb_gpu_doctor.comparison.findings import compare_findings
-from tb_gpu_doctor.comparison.limits import Limits
+from tb_gpu_doctor.comparison.check import Limits, check
+from tb_gpu_doctor.comparison.compare import compare_findings
 from tb_gpu_doctor.comparison.summarize import summarize
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles

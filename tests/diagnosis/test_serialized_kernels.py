@@ -7,7 +7,7 @@ import pytest
 from tb_gpu_doctor.diagnosis.context import HostProfile
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
-from tb_gpu_doctor.report.words import say
+from tb_gpu_doctor.report.sentences import say
 from tests.analysis.small_traces import US, Recorder
 from tests.diagnosis.loops import host
 

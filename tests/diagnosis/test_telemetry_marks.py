@@ -13,7 +13,7 @@ from tb_gpu_doctor.analysis.analyse import analyse
 from tb_gpu_doctor.diagnosis.context import HostProfile
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Finding, GpuRef
-from tb_gpu_doctor.report.words import say
+from tb_gpu_doctor.report.sentences import say
 from tb_gpu_doctor.telemetry.joining import Joined, join, profile_span
 from tb_gpu_doctor.telemetry.series import Recording, Telemetry
 from tb_gpu_doctor.traces.read import read_trace

@@ -9,7 +9,7 @@ import pytest
 
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Finding
 from tb_gpu_doctor.diagnosis.telemetry_engine import diagnose_telemetry
-from tb_gpu_doctor.report.words import say
+from tb_gpu_doctor.report.sentences import say
 from tb_gpu_doctor.telemetry.series import Recording, Telemetry
 from tests.telemetry.build import GIB, recording, series, steps
 

@@ -14,7 +14,7 @@ from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.diagnosis.rules.tensor_cores_unused import check
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
-from tb_gpu_doctor.report.words import say
+from tb_gpu_doctor.report.sentences import say
 from tests.diagnosis.build import kernel, profile
 from tests.diagnosis.test_rules import only
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.comparison.test_scaling import wider
+from tests.comparison.test_kernel_changes import wider
 from tests.e2e.visit import Visit, axe_violations
 from tests.regressing import GOOD, RUN, write_regressing
 from tests.tensorboard_server import TensorBoard, tensorboard

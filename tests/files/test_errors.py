@@ -8,7 +8,7 @@ from ftplib import error_perm, error_temp
 import pytest
 
 from tb_gpu_doctor.files.errors import RemoteError, translated
-from tb_gpu_doctor.report.words import error_sentence
+from tb_gpu_doctor.report.sentences import error_sentence
 from tb_gpu_doctor.texts import languages
 from tb_gpu_doctor.traces.errors import TraceError
 

@@ -21,7 +21,7 @@ from tb_gpu_doctor.monitor import capture_files
 from tb_gpu_doctor.monitor.capture import Capture, CaptureOptions
 from tb_gpu_doctor.monitor.capture_files import deliver, free_bytes
 from tb_gpu_doctor.monitor.steps import StepHooks
-from tb_gpu_doctor.report.recording_words import capture_words
+from tb_gpu_doctor.report.sentences import capture_words
 from tb_gpu_doctor.traces.read import read_trace
 from tb_gpu_doctor.traces.sessions import ProfileFile, find_sessions
 from tests.monitor.memory import MemoryMonitor, MemoryRecorder

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tb_gpu_doctor.report.recording_words import capture_words
+from tb_gpu_doctor.report.sentences import capture_words
 from tb_gpu_doctor.telemetry.recordings import read_telemetry
 from tb_gpu_doctor.traces.sessions import Session, find_sessions
 from tests.monitor.test_capture import marked_steps

@@ -25,7 +25,7 @@ from tb_gpu_doctor.parallel.cluster import DaskCluster, dask_cluster
 from tb_gpu_doctor.parallel.many_files import read_files, working_on
 from tb_gpu_doctor.parallel.remote import hold, tell, told_of
 from tb_gpu_doctor.parallel.sketch import column
-from tb_gpu_doctor.report.words import error_sentence
+from tb_gpu_doctor.report.sentences import error_sentence
 from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.sessions import Session, find_sessions
 

@@ -24,7 +24,7 @@ from tb_gpu_doctor.api import diagnose_session
 from tb_gpu_doctor.parallel.many_files import read_files
 from tb_gpu_doctor.parallel.one_file import analyse_file
 from tb_gpu_doctor.parallel.plan import VARIABLE
-from tb_gpu_doctor.report.words import error_sentence
+from tb_gpu_doctor.report.sentences import error_sentence
 from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.related import join_sessions
 from tb_gpu_doctor.traces.sessions import ProfileFile, Session, find_sessions

@@ -15,8 +15,8 @@ from tb_gpu_doctor.comparison.history import HistoryEntry, build_history
 from tb_gpu_doctor.diagnosis.model import Phrase
 from tb_gpu_doctor.plugin import worker
 from tb_gpu_doctor.plugin.history_view import HistoryView, Summaries
-from tb_gpu_doctor.report.comparison_json import comparison_dict
-from tb_gpu_doctor.report.history_json import history_dict
+from tb_gpu_doctor.report.comparison_report import comparison_dict
+from tb_gpu_doctor.report.history_report import history_dict
 from tb_gpu_doctor.traces.errors import TraceError
 from tests.comparison.summaries import summary
 from tests.plugin.test_routes import Site

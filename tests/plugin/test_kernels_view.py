@@ -13,7 +13,7 @@ import pytest
 from tb_gpu_doctor.analysis.kernel_families import FAMILIES
 from tb_gpu_doctor.api import choose_session, diagnose_session
 from tb_gpu_doctor.plugin.session_view import SessionView
-from tb_gpu_doctor.report.kernel_list import CSV_HEAD
+from tb_gpu_doctor.report.kernel_report import CSV_HEAD
 from tb_gpu_doctor.traces.sessions import find_sessions
 from tests.conftest import DEMO_LOGS
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -25,9 +26,8 @@ from tb_gpu_doctor.diagnosis.model import (
     KernelReport,
     Phrase,
 )
-from tb_gpu_doctor.diagnosis.telemetry_report import TelemetryReport
-from tb_gpu_doctor.report.telemetry_words import telemetry_lines
-from tb_gpu_doctor.report.words import say
+from tb_gpu_doctor.diagnosis.telemetry_report import GpuFigures, TelemetryReport
+from tb_gpu_doctor.report.sentences import say
 from tb_gpu_doctor.texts import pick_language, text
 from tb_gpu_doctor.texts.numbers import NBSP, clean, duration, gpu_names, listing, number, percent
 
@@ -48,6 +48,7 @@ _BESIDE_BAR = 80
 # More GPUs than this are shown by their extremes only, so many in each direction.
 _MAX_GPUS = 16
 _EXTREMES = 3
+_MAX_RECORDED = 32
 _MAX_KERNELS = 5
 _MAX_EVIDENCE = 3
 # Two GPUs show the same moment when they share this much of it.
@@ -166,7 +167,7 @@ class _Writer:
         if report.gpus:
             yield Text()
             yield _title("telemetry.section_simulated" if report.simulated else "telemetry.section", self.lang)
-            lines = telemetry_lines(report, diagnosis.hosts, self.lang)
+            lines = _telemetry_lines(report, diagnosis.hosts, self.lang)
             width = max(len(label) for label, _ in lines)
             for label, figures in lines:
                 yield from self.wrapped(Text(figures), f"  {label.ljust(width)}  ", " " * (width + 4))
@@ -392,3 +393,37 @@ def _words_and_code(sentence: str) -> tuple[str, list[str]]:
     if match is None:
         return sentence, []
     return (sentence[: match.start()] + " " + sentence[match.end() :]).strip(), match.group(1).splitlines()
+
+
+def _telemetry_lines(report: TelemetryReport, hosts: Sequence[str], lang: str) -> list[tuple[str, str]]:
+    """(GPU, its figures in words) for each GPU, at most `_MAX_RECORDED` of them."""
+    lines = []
+    for figures in report.gpus[:_MAX_RECORDED]:
+        label = gpu_names(GpuNames((figures.gpu,), 0, len(hosts) > 1), lang)
+        lines.append((label, ", ".join(part.replace(" ", NBSP) for part in _figures(figures, lang))))
+    return lines
+
+
+def _figures(figures: GpuFigures, lang: str) -> list[str]:
+    """The figures that were recorded; what is missing is left out."""
+    parts = []
+
+    def add(key: str, *needed: float | None, **params: Any) -> bool:
+        if any(value is None for value in needed):
+            return False
+        parts.append(text(f"telemetry.figures.{key}", lang, **params))
+        return True
+
+    add("busy", figures.utilization, share=figures.utilization)
+    add("heat", figures.temperature_celsius, heat=figures.temperature_celsius)
+    clock, top = figures.clock_mhz, figures.clock_max_mhz
+    if not add("clock_of", clock, top, clock=clock, top=top):
+        add("clock", clock, clock=clock)
+    power, limit = figures.power_watts, figures.power_limit_watts
+    if not add("power_of", power, limit, power=power, limit=limit):
+        add("power", power, power=power)
+    peak, capacity = figures.memory_peak_bytes, figures.memory_capacity_bytes
+    add("memory", peak, capacity, peak=peak, capacity=capacity)
+    for kind, share in figures.throttled:
+        add(f"throttled_{kind}", share, share=share)
+    return parts or [text("telemetry.figures.none", lang)]

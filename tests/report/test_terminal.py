@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from tb_gpu_doctor.report.hanging import print_hanging
+from tb_gpu_doctor.report.terminal import print_hanging
 
 WORDS = st.lists(st.text("abcé漢-./", min_size=1, max_size=30), min_size=1, max_size=30)
 

@@ -1,11 +1,13 @@
-"""Phrases, notes and errors as sentences."""
+"""Phrases, notes, errors and codes that a monitor recorded, as sentences in a language."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from tb_gpu_doctor.diagnosis.model import Phrase, Spoken
+from tb_gpu_doctor.metrics import THROTTLE_BITS
 from tb_gpu_doctor.texts import DEFAULT_LANGUAGE, has_text, text
 from tb_gpu_doctor.texts.numbers import MAX_SENTENCE, clean
 from tb_gpu_doctor.traces.errors import Note, TraceError
@@ -53,3 +55,33 @@ def _coded(area: str, code: str, params: dict[str, Any], lang: str) -> str:
             pass  # raised without a parameter that the sentence needs
     details = ", ".join(f"{name}={value}" for name, value in params.items() if name != "path" and value is not None)
     return text(f"{area}.unknown", lang, code=code, details=details, path=params.get("path", ""))
+
+
+def problem_words(problem: Mapping[str, Any], lang: str) -> tuple[str, list[str]]:
+    """(sentence, lines of the command that fixes it) of a problem of the report."""
+    code, params = problem["code"], dict(problem["params"])
+    if "effect" in params:
+        params["effect_words"] = text(f"env.effects.{params['effect']}", lang)
+    sentence = text(f"env.problems.{code}.text", lang, **params)
+    return sentence, text(f"env.problems.{code}.fix", lang, **params).splitlines()
+
+
+def capture_words(note: str, lang: str) -> str:
+    """The note of a ``profile`` span as a sentence; what is not ours comes back as it is."""
+    kind, *given = note.split(" ")
+    names = {
+        "steps": ("first", "last"),
+        "every": ("every",),
+        "step_time": ("rise", "before_ms", "now_ms"),
+        "utilization": ("gpu", "percent", "samples"),
+        "throttling": ("gpu", "reason"),
+    }.get(kind)
+    if names is None or len(names) != len(given):
+        return note
+    params: dict[str, object] = dict(zip(names, given, strict=True))
+    for name in ("rise", "before_ms", "now_ms", "percent"):
+        if name in params:
+            params[name] = float(str(params[name]))
+    if kind == "throttling":
+        params["reason"] = text(f"monitor.throttling.{given[1]}", lang) if given[1] in THROTTLE_BITS else given[1]
+    return text(f"monitor.why.{kind}", lang, **params)

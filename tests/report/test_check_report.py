@@ -7,11 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tb_gpu_doctor.comparison.check import CheckResult, check
-from tb_gpu_doctor.comparison.limits import Limits
-from tb_gpu_doctor.report.check import FORMATS
-from tb_gpu_doctor.report.check.markdown import escaped
-from tb_gpu_doctor.report.check.words import status_word
+from tb_gpu_doctor.comparison.check import CheckResult, Limits, check
+from tb_gpu_doctor.report.check_report import FORMATS, escaped, status_word
 from tests.comparison.summaries import summary
 from tests.comparison.test_compare import finding, noisy
 

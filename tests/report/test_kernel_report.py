@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tb_gpu_doctor.analysis.kernel_results import KernelRow, KernelTable
-from tb_gpu_doctor.report.kernel_list import CSV_HEAD, ListedGpu, as_dict, csv_lines, kernel_list, over_gpus
+from tb_gpu_doctor.report.kernel_report import CSV_HEAD, ListedGpu, as_dict, csv_lines, kernel_list, over_gpus
 from tb_gpu_doctor.traces.columns import Device
 from tests.diagnosis.build import kernel
 

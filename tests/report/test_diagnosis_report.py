@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.context import HostProfile
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
-from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
-from tb_gpu_doctor.report.json_report import SCHEMA_PATH, schema, to_dict, to_json
+from tb_gpu_doctor.report.diagnosis_report import SCHEMA_PATH, DiagnosisReport, schema, to_dict, to_json
 from tb_gpu_doctor.traces.errors import Note, TraceError
 from tests.diagnosis.build import MS, arrivals, kernel, profile
 

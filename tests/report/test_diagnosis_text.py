@@ -16,11 +16,11 @@ from rich.text import Text
 from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Evidence
-from tb_gpu_doctor.report.text import _BAR_WIDTH, _broken, _cells, _moments, print_report
-from tb_gpu_doctor.report.words import error_sentence, note_sentence
+from tb_gpu_doctor.report.diagnosis_text import _BAR_WIDTH, _broken, _cells, _moments, print_report
+from tb_gpu_doctor.report.sentences import error_sentence, note_sentence
 from tb_gpu_doctor.traces.errors import Note, TraceError
 from tests.diagnosis.build import kernel, profile
-from tests.report.test_json_report import FRAMEWORKS, SCENARIOS, report
+from tests.report.test_diagnosis_report import FRAMEWORKS, SCENARIOS, report
 
 
 def printed(diagnosis: Diagnosis, lang: str = "en", width: int = 100, colour: bool = False) -> str:

@@ -20,9 +20,9 @@ from simulator.models import Item
 from simulator.scenarios import SimulatedRun
 from tb_gpu_doctor.cli.main import main
 from tb_gpu_doctor.comparison.compare import Batches, compare
-from tb_gpu_doctor.comparison.scaling import batch_grids
+from tb_gpu_doctor.comparison.kernel_changes import batch_grids
 from tb_gpu_doctor.comparison.summary import KernelSum, RunSummary
-from tb_gpu_doctor.report.comparison_json import comparison_dict
+from tb_gpu_doctor.report.comparison_report import comparison_dict
 from tests.comparison.summaries import MS, summary
 
 SMS = 132
