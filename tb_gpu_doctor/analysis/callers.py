@@ -1,10 +1,8 @@
-"""Find the traced thread behind a thread that only shows driver calls.
+"""Who called what on the host: which event encloses an event, and what caused it across threads.
 
-Drivers know threads by number, the framework's own events by name, and newer files keep the two
-apart: `Host Threads/1083` holds the launches that `py_xla_execute/-4106831565636175816` made. What
-encloses a launch, and what the thread did before it, is recorded on the latter only.
-
-Who encloses whom on a host thread, and who caused whom across threads.
+Drivers know threads by number and the framework's own events know them by name. Newer files keep the two apart:
+`Host Threads/1083` holds the launches that `py_xla_execute/-4106831565636175816` made. What encloses a launch, and
+what the thread did before it, is recorded on the latter only, so the named thread behind a numbered one is found first.
 """
 
 from __future__ import annotations

@@ -1,19 +1,16 @@
 """How the clocks of several files lie to each other, from the collectives that their GPUs share.
 
-What is certain: nobody can be done with an all-reduce (all-gather, reduce-scatter, all-to-all) before
-the last GPU has started it. Each matched collective so bounds the offset between two clocks from both
-sides, and all of them together leave an interval. What is likely: such collectives end on all GPUs at
-nearly the same time. The estimate is the median over the ends, moved into the interval where it lies
-outside. GPUs of one file share its clock and are never shifted against each other.
+What is certain: no GPU leaves an all-reduce (all-gather, reduce-scatter, all-to-all) before the last has entered it.
+Each matched collective so bounds the offset between two clocks from both sides, and all of them together leave an
+interval. What is likely: such collectives end on all GPUs at nearly the same time. The estimate is the median over the
+ends, moved into the interval where it lies outside. GPUs of one file share its clock and are never shifted against
+each other.
 
-What collectives say for certain of clocks: bounds between any two of them, never written down one by one.
-
-Nobody is done before the last has started: each collective bounds the offset of every trace that took part by that of
-every other. These are difference constraints, whose solutions are shortest ways (Bellman 1958, Ford 1956). Written as
-a matrix of all pairs they take the square of the traces, closed under combination the cube. Here a collective is one
+The bounds are difference constraints, whose solutions are shortest paths (Bellman 1958, Ford 1956). Written as a matrix
+of all pairs they take the square of the number of traces, closed under combination the cube. Here a collective is one
 hub instead: what it asks of a trace is the least that any *other* of its traces allows, so a round over all bounds
 takes as long as the list of who took part in what. Contradictions show as a ring of traces each of which pulls the
-next one down; rings are looked for in the traces that pulled last (Cherkassky and Goldberg 1999).
+next one down; rings are looked for among the traces that pulled last (Cherkassky and Goldberg 1999).
 """
 
 from __future__ import annotations

@@ -1,16 +1,9 @@
-"""What kind of collective a kernel runs, and how many bytes; tables are data.
+"""The collective kernels of one file: their kind and size, which of them are one collective, and who is late.
 
-The longest common subsequence of two sequences of ids: what two GPUs did both, in the same order.
-
-Which collective kernels of several GPUs are one collective: by counting, by order, and by time.
-
-Where all ran the same sequence, the n-th of a kind on one GPU is the n-th on another. Where something is
-lost or more was run, sequences are aligned; where events are only swapped, each kind is counted; and once
-the clocks are roughly known from all that matched, times decide between ways that fit equally well.
-
-The collective kernels of one file: all that matching them with those of other files needs to know of it.
-
-Who keeps the others waiting inside collectives, on the GPUs of one clock.
+Nothing in a trace says which kernels of two GPUs are one collective. Where all GPUs ran the same sequence, the n-th of
+a kind on one GPU is the n-th on another. Where something is lost or more was run, the sequences are aligned by their
+longest common subsequence; where events are only swapped, each kind is counted; and once the clocks are roughly known
+from all that matched, times decide between ways that fit equally well.
 """
 
 from __future__ import annotations

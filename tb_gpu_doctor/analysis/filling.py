@@ -1,18 +1,14 @@
-"""How well kernels fill the GPU: occupancy and multiprocessors in use, weighted by time, per GPU and per step.
+"""How full the chip is: occupancy and multiprocessors in use, weighted by time, per GPU and per step.
 
 Kernels of communication are left out: they hold a few multiprocessors by design.
 
-From which batch size on kernels fill the GPU, shown by two profiles of the same model at two batch sizes.
-
-A kernel's grid grows with the batch, or does not: two profiles tell. Where it grows, the straight line
-blocks = fixed + per_example * batch goes through both points, and the batch that fills all multiprocessors follows.
+A kernel's grid grows with the batch, or does not: two profiles at two batch sizes tell. Where it grows, the straight
+line blocks = fixed + per_example * batch goes through both points, and the batch that fills the GPU follows.
 Libraries may pick another kernel for another batch, so this is what the grids show, not a promise.
 
-Whether memory or arithmetic bounds a kernel, only where the profile counts both.
-
-After the roofline model (Williams, Waterman, Patterson 2009): a kernel can run no faster than the GPU's memory moves
-its bytes, and no faster than its units do its operations. It is said only of kernels that come near one of the two
-roofs; the others are bound by something else (latency, too few blocks), which these numbers do not show.
+Whether memory or arithmetic bounds a kernel is said after the roofline model (Williams, Waterman, Patterson 2009), only
+where the profile counts bytes and operations, and only of kernels that come near one of the two roofs; the others are
+bound by something else (latency, too few blocks), which these numbers do not show.
 """
 
 from __future__ import annotations

@@ -1,22 +1,15 @@
-"""Idle gaps of each GPU and the cause that each part of a gap is charged to.
+"""Idle gaps of each GPU, and the cause that each part of a gap is charged to.
 
-The gap is the complement of the union over all streams. The launch call of the event that ends
-it cuts it in two: before the call the host was late, and what the launching thread (and the threads
-that it waited for) did then says why; after it, beyond the normal latency, the device was late.
-Every picosecond is charged to exactly one cause; where nothing proves one, to `no_evidence`.
+A gap is the complement of the union over all streams. The launch call of the event that ends it cuts it in two:
+before the call the host was late, and what the launching thread (and the threads it waited for) did then says why;
+after it, beyond the normal latency, the device was late. Every picosecond is charged to exactly one cause; where
+nothing proves one, to `no_evidence`.
 
-Parts of idle gaps: how much of each lies in a set of intervals, and to which step it belongs.
-
-Gaps in which a queued kernel waited for another GPU, outside a collective.
-
-Gaps that follow a synchronisation: the host waited until the queue was empty, then worked.
-
-Without the synchronisation (`cuStreamSynchronize`, a blocking copy, `.numpy()`) the host would have
-been ahead, and the work that follows would have been hidden behind the GPU's, so the first gap after
-it is the synchronisation's, whatever the host did in it, seen or unseen. Input, compilation and saving
-keep their own cause; what the host launches too slowly later in the step is `launch`. A wait that is
-short beside the work that follows drained nothing that mattered: the host was late already, and no
-more than the time waited is the synchronisation's.
+A gap behind a synchronisation (`cuStreamSynchronize`, a blocking copy, `.numpy()`) is the synchronisation's, whatever
+the host did in it, seen or unseen: without the wait the host would have been ahead, and the work that follows would
+have been hidden behind the GPU's. Input, compilation and saving keep their own cause, and what the host launches too
+slowly later in the step is `launch`. A wait that is short beside the work that follows drained nothing that mattered:
+no more than the time waited is charged to it.
 """
 
 from __future__ import annotations

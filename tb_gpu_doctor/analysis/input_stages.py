@@ -1,6 +1,6 @@
-"""What the analysis of the input pipelines returns: frozen dataclasses, times in picoseconds.
+"""The stages of an input pipeline: what is known of each, and what tf.data's names for them mean.
 
-Names of tf.data's iterators and events, as tables: where a stage stands and what kind of work it does.
+The names are tables: where a stage stands in its pipeline, and what kind of work it does.
 """
 
 from __future__ import annotations

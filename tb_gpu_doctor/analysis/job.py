@@ -1,11 +1,9 @@
-"""All GPUs of a job side by side: who comes late to the collectives, and how long the others wait.
+"""All GPUs of a job side by side: who comes late to the collectives, how long the others wait, and what moving costs.
 
-Inside one file start times tell. Across files they tell once the clocks are aligned; and without that
-the durations do: a collective ends everywhere at nearly the same time, so the last to come spends the
-shortest time inside it, and what others spend longer they spend waiting. Of the two the one with the
-smaller error is used.
-
-Collectives of one group, kind and size taken together: waiting, moving, bandwidth, and who came last.
+Inside one file start times tell. Across files they tell once the clocks are aligned; and without that the durations
+do: a collective ends everywhere at nearly the same time, so the last to come spends the shortest time inside it, and
+what others spend longer they spend waiting. Of the two the one with the smaller error is used. The table takes
+collectives of one group, kind and size together: waiting, moving, bandwidth, and who came last.
 """
 
 from __future__ import annotations

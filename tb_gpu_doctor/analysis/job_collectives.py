@@ -1,17 +1,13 @@
-"""Which GPUs of a file are one communicator, where the file names none: those whose collectives end together.
+"""The collectives of a job, matched over all its GPUs, whatever file they are in.
 
-XPlane knows no communicators. In a program that is parallel in two ways, over tensors and over data, the same op
-runs on all GPUs, but in groups of its own: {0, 1} and {2, 3}, say. Taken for one collective of four, each group
-would seem to wait for the other. GPUs of one file share a clock, and a collective ends on all its GPUs at nearly
-the same time: GPUs that hardly ever end together are not of one group.
+They are matched step by step (by the steps' numbers where all files mark them, else over the whole window): the n-th of
+a kind on one GPU is the n-th on another, a kind being the communicator, name and size as far as they are recorded.
+Where a GPU ran more or fewer than the others, its sequence is first aligned with theirs.
 
-The collectives of a job, matched over all its GPUs, whatever file they are in.
-
-Nothing in a trace says which kernels of two GPUs are one collective. They are matched step by step
-(by the steps' numbers where they are marked in all files, else over the whole window): the n-th of
-a kind on one GPU is the n-th on another one, a kind being the communicator, name and size as far as
-they are recorded. Where a GPU ran more or fewer than the others, its sequence is first aligned
-with theirs.
+XPlane names no communicators. In a program that is parallel in two ways, over tensors and over data, the same op runs
+on all GPUs, but in groups of its own: {0, 1} and {2, 3}, say. Taken for one collective of four, each group would
+seem to wait for the other. GPUs of one file share a clock, and a collective ends on all its GPUs at nearly the same
+time: GPUs whose collectives hardly ever end together are not in one group.
 """
 
 from __future__ import annotations

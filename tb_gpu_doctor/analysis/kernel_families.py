@@ -1,9 +1,7 @@
-"""What kind of work a kernel does, told from its name by the tables of `kernel_patterns`.
+"""What kind of work a kernel does, and whether on tensor cores, told from its name by the tables of `kernel_patterns`.
 
-Whether a kernel runs on tensor cores, told from its name, and whether it could.
-
-A name may say that a kernel uses them (instructions, shapes, libraries), or that it multiplies by the ordinary
-units; a name that says neither is `UNKNOWN`, never a guess. The tables are in `kernel_patterns`.
+A name may say that a kernel uses tensor cores (instructions, shapes, libraries), or that it multiplies by the ordinary
+units; a name that says neither is `UNKNOWN`, never a guess.
 """
 
 from __future__ import annotations

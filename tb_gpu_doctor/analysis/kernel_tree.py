@@ -1,15 +1,12 @@
-"""Kernel time as a tree: layer scopes from the outside in, then the framework op, then its kernels.
+"""Whose kernels they are: time by layer scope, framework op and kernel, and runs that a compiler could fuse.
 
-Layers that PyTorch's kernels belong to: the ``nn.Module`` frames around the call that launched them.
+PyTorch's layers are the ``nn.Module`` frames around the call that launched a kernel, where the profiler recorded
+Python's stack (``with_stack=True`` or ``with_modules=True``). Kernels of the backward pass are launched by another
+thread, which has no such frames: they have no layer.
 
-They are there where the profiler recorded Python's stack (``with_stack=True`` or ``with_modules=True``). Kernels of the
-backward pass are launched by another thread, which has no such frames: they have no layer.
-
-Runs of short elementwise kernels that a compiler could join into one.
-
-A run is a sequence of at least three such kernels on one stream, in one step, with nothing else between them and no
-longer pause than a short kernel. What one kernel in place of a run saves is at most all of it but its shortest kernel:
-the joined one still has to be launched and to write what the last one wrote.
+A fusible run is a sequence of at least three short elementwise kernels on one stream, in one step, with nothing else
+between them and no longer pause than a short kernel. What one kernel in place of a run saves is at most all of it but
+its shortest kernel: the fused one still has to be launched and to write what the last one wrote.
 """
 
 from __future__ import annotations

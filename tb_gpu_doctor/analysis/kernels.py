@@ -1,17 +1,14 @@
 r"""The kernel table: every kernel of every GPU with its times, launch facts, occupancy and use of tensor cores.
 
-What a profile says about a kernel's launch, read from its ``kernel_details`` string.
-
-Four dialects exist::
+The launch facts come from the ``kernel_details`` string, of which four dialects exist::
 
     regs:38 shm:0 grid:160,1,1 block:1024,1,1                                              TF 2.3/2.4
     regs:12 static_shared:0 dynamic_shared:0 grid:3,1,1 block:128,1,1 occ_pct:100          NVIDIA today
      grid:65536,1,1 block:256,1,1 private_mem:0 group_mem:0 occ_pct:0                      ROCm
     registers_per_thread:32\nstatic_shared_memory_usage:0\n..grid_x:2\n..block_z:1       before TF 2.3
 
-All are ``key:value`` words, so one reader serves them. A profiler sometimes writes
-uninitialised memory here, hence every value is checked against what hardware can do:
-a value that cannot be is None, never clamped.
+All are ``key:value`` words, so one reader serves them. A profiler sometimes writes uninitialised memory here, hence
+every value is checked against what hardware can do: a value that cannot be is None, never clamped.
 """
 
 from __future__ import annotations

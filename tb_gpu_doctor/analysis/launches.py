@@ -1,12 +1,8 @@
-"""Join device events to the host calls that launched them.
+"""How the host launches: which call launched a device event, how much launched work is queued, and what slows it.
 
-What the analyses of launching return.
-
-The queue of launched work: how deep, how long work waits in it, and what a launch costs the host.
-
-Launching that slows down while input workers run: the same calls, beside many workers and beside few.
-
-Kernels of several streams that ran one after the other although they were launched to run side by side.
+Launches are joined to device events by correlation id. The queue tells how far the host is ahead. Contention is
+launching that takes longer while many input workers run than the same calls take beside few. Serialized streams are
+kernels that were launched in time to run side by side and never did.
 """
 
 from __future__ import annotations

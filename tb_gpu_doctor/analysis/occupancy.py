@@ -1,9 +1,8 @@
-"""Theoretical occupancy of NVIDIA GPUs: how many warps of a kernel an SM can hold at once.
+"""Theoretical occupancy of NVIDIA GPUs: how many warps of a kernel an SM can hold at once, and the nearest step up.
 
-The same arithmetic as NVIDIA's ``cuda_occupancy.h``, from a table of limits per compute
-capability. A capability that is not in the table, or another vendor, has no answer here.
-
-The staircase of occupancy around one kernel, and the nearest step up: computed with `occupancy`, not guessed.
+The same arithmetic as NVIDIA's ``cuda_occupancy.h``, from a table of limits per compute capability. A capability that
+is not in the table, or another vendor, has no answer here. The staircase around a kernel is computed with the same
+formula, not guessed.
 """
 
 from __future__ import annotations

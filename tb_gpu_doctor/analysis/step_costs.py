@@ -1,11 +1,8 @@
-"""What a step would gain if one kind of waiting were gone.
+"""Where each step of each GPU went, exact to the picosecond, and what a step would gain without one kind of waiting.
 
-A step ends when its last GPU has done its own work; time inside a collective before the last GPU
-has entered it follows from that GPU, so it is no work of the one that waits. Removing idle time
-from a GPU's own work shortens the step only until another GPU becomes the last: the gain is an upper
-bound, and smaller than the sum of what was removed.
-
-Where each step of a GPU went, exact to the picosecond: the accounting step by step, communication split further.
+A step ends when its last GPU has done its own work. Time inside a collective before the last GPU has entered it
+follows from that GPU, so it is no work of the one that waits. Removing idle time from one GPU shortens the step only
+until another GPU becomes the last: the gain is an upper bound, smaller than the sum of what was removed.
 """
 
 from __future__ import annotations

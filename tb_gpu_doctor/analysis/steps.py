@@ -1,19 +1,13 @@
-"""Steps as the host marked them, and the window that the marked complete steps make.
+"""Where the steps of a trace begin and end on each GPU: as the host marked them, or inferred from the kernels.
 
-A step of a GPU runs from the end of the last compute or communication event of the step before
-it to the end of its own last one: each step owns the wait in front of it. The host's markers
-bound the launches; the device lags, so an event belongs to the step that launched it.
+A step of a GPU runs from the end of the last compute or communication event of the step before it to the end
+of its own last one, so each step owns the wait in front of it. The host's markers bound the launches; the
+device lags behind them, so an event belongs to the step that launched it.
 
-Where each step starts and ends on each GPU.
-
-Steps of a profile that marks none: the kernel sequence repeats once a step.
-
-If the training did n steps, (nearly) every kernel name occurs a multiple of n times, and the names
-that occur n times cut the sequence into equal pieces. Of several such n the choice must take neither the
-layers inside a step nor two steps at once for one; the confidence is the share of the pieces that
-are equal, kernel for kernel.
-
-Which steps of several files are the same step.
+Where nothing is marked, the kernel sequence tells: if the training ran n steps, (nearly) every kernel name occurs
+a multiple of n times, and the names that occur n times cut the sequence into equal pieces. Of several such n the
+choice must mistake neither the layers inside a step nor two steps at once for one. The confidence is the share of
+pieces that are equal, kernel for kernel.
 """
 
 from __future__ import annotations
@@ -312,7 +306,7 @@ def infer_steps(trace: Trace) -> Steps | None:
         event_step[rows] = at
     ends = np.append(starts[1:], int(events.end[main].max()))
     first_border, last = step_borders(trace, event_step, starts)
-    complete = _complete_step_inference(trace, main, event_step, count)
+    complete = _whole_inferred(trace, main, event_step, count)
     complete &= (last >= 0).any(axis=1)
     if np.count_nonzero(complete) < MIN_STEPS or starts[-1] <= starts[0]:
         return None  # too few, or all at one time: nothing that takes time repeats
@@ -396,7 +390,7 @@ def _equal_pieces(index: Int64, at: Int64) -> float:
     return float(np.bincount(which).max() / len(which)) if len(values) else 0.0
 
 
-def _complete_step_inference(trace: Trace, main: Int64, event_step: Int32, count: int) -> np.ndarray:
+def _whole_inferred(trace: Trace, main: Int64, event_step: Int32, count: int) -> np.ndarray:
     """All steps but a last one that is shorter than the others."""
     of_step = np.bincount(event_step[main][event_step[main] >= 0], minlength=count)
     complete = np.ones(count, np.bool_)

@@ -1,17 +1,14 @@
-"""tf.data pipelines: what each stage costs and which one sets the pace.
+"""tf.data pipelines: which events belong to which stage, what each stage costs, and which one sets the pace.
 
-A stage that runs where its elements are taken costs its own time there. A background stage costs
-what its threads work: its function's calls, or the time below its Produce events. What limits
-is a unit of work that cannot go faster: the calls of one stage, as many at once as it may, or
-all stages that share one thread. The unit with the most work per thing it does at once is the slowest,
-and inside it the stage with the largest part.
+Iterators name their whole path (``Iterator::Root::Prefetch::Batch``), so the stages are in the names; ids tell apart
+pipelines that look alike. A stage that works in the background shows twice: on the thread that takes its elements,
+where its event is a wait, and on its own thread below a ``…Produce`` event. The functions it calls run on the thread
+pool, in events that carry the call's id.
 
-tf.data's host events of one trace: which stage of which pipeline each belongs to, and its own time.
-
-Iterators name their whole path (``Iterator::Root::Prefetch::Batch``), so the stages are in the names. Ids
-tell pipelines apart that look alike. A stage that works in the background shows twice: on the thread
-that takes its elements, where its event is a wait, and on its own thread below a ``…Produce`` event. The
-functions that it calls run on the thread pool, in events that carry the call's id.
+A stage that runs where its elements are taken costs its own time there. A background stage costs what its threads
+work: its function's calls, or the time below its Produce events. What limits the pipeline is a unit of work that cannot
+go faster: the calls of one stage, as many at once as it may make, or all stages that share one thread. The unit with
+the most work per thing it does at once is the slowest, and inside it the stage with the largest part.
 """
 
 from __future__ import annotations

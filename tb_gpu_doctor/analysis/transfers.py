@@ -1,11 +1,8 @@
 """Copies to, from, on and between GPUs: how many, how fast, how much of them nothing hides, and who asked for them.
 
-What the analyses of copies return.
-
-Ops on the CPU in the middle of a step: tensors are copied to the host, worked on there and copied back.
-
-A bounce is proven by a named op on the host between the two copies of one step. Only ops that bounce in
-most steps count; a copy to the host that no such op follows is an ordinary synchronisation.
+A bounce is an op on the CPU in the middle of a step: tensors are copied to the host, worked on there and copied back.
+It is proven by a named host op between the two copies of one step. Only ops that bounce in most steps count; a copy to
+the host that no such op follows is an ordinary synchronisation.
 """
 
 from __future__ import annotations
