@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.api import diagnose as diagnose
-    from tb_gpu_doctor.monitor.batch import find_batch_size as find_batch_size
-    from tb_gpu_doctor.monitor.callback import GpuDoctorCallback as GpuDoctorCallback
+    from tb_gpu_doctor.monitor.batch_size import find_batch_size as find_batch_size
     from tb_gpu_doctor.monitor.capture import CaptureOptions as CaptureOptions
+    from tb_gpu_doctor.monitor.keras_callback import GpuDoctorCallback as GpuDoctorCallback
     from tb_gpu_doctor.monitor.monitor import GpuMonitor as GpuMonitor
 
 __version__ = "0.1.0"
@@ -36,7 +36,7 @@ def __getattr__(name: str) -> Any:
 
         return GpuMonitor
     if name == "GpuDoctorCallback":  # imports Keras
-        from tb_gpu_doctor.monitor.callback import GpuDoctorCallback
+        from tb_gpu_doctor.monitor.keras_callback import GpuDoctorCallback
 
         return GpuDoctorCallback
     if name == "CaptureOptions":
@@ -44,7 +44,7 @@ def __getattr__(name: str) -> Any:
 
         return CaptureOptions
     if name == "find_batch_size":
-        from tb_gpu_doctor.monitor.batch import find_batch_size
+        from tb_gpu_doctor.monitor.batch_size import find_batch_size
 
         return find_batch_size
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

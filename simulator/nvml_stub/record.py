@@ -14,9 +14,9 @@ from typing import Any
 
 from simulator.nvml_stub import LoadedStub
 from tb_gpu_doctor.metrics import METRICS
-from tb_gpu_doctor.monitor.gpu_source import GpuSource
+from tb_gpu_doctor.monitor.event_file import Origin
 from tb_gpu_doctor.monitor.notes import Notes
-from tb_gpu_doctor.monitor.origin import Origin
+from tb_gpu_doctor.monitor.sampler import GpuSource
 from tb_gpu_doctor.monitor.writer import RecordingWriter
 from tb_gpu_doctor.recording_format import FORMAT_VERSION
 

@@ -13,8 +13,8 @@ from tb_gpu_doctor.texts import text
 from tb_gpu_doctor.texts.numbers import clean, duration, number, size
 
 if TYPE_CHECKING:
-    from tb_gpu_doctor.monitor.batch import BatchResult
-    from tb_gpu_doctor.monitor.batch_fit import Point
+    from tb_gpu_doctor.monitor.batch_measure import Point
+    from tb_gpu_doctor.monitor.batch_size import BatchResult
 
 _PICOSECONDS = 1e12
 
@@ -44,8 +44,8 @@ def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
 
 def execute(arguments: argparse.Namespace, lang: str) -> int:
     """Measure, telling each size as it comes, and print what to take."""
-    from tb_gpu_doctor.monitor.batch import BatchError, OutOfRange, find_batch_size
     from tb_gpu_doctor.monitor.batch_measure import BadFactory, Measure
+    from tb_gpu_doctor.monitor.batch_size import BatchError, OutOfRange, find_batch_size
 
     # A module beside which the command is started is found, as `python -m` finds it.
     if os.getcwd() not in sys.path:

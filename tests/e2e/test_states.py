@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from simulator.xplane_writer import Space
-from tb_gpu_doctor.monitor.batch import BatchResult, write_sweep
-from tb_gpu_doctor.monitor.batch_fit import Point, fit
+from tb_gpu_doctor.monitor.batch_measure import Point, fit
+from tb_gpu_doctor.monitor.batch_size import BatchResult, write_sweep
 from tests.cli.profiles import MS, session_file, training, write
 from tests.e2e.visit import Visit, axe_violations, colours, picture
 from tests.telemetry.recorded import Recorded

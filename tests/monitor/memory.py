@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tb_gpu_doctor.monitor.capture import Capture, CaptureOptions
-from tb_gpu_doctor.monitor.steps import StepHooks
+from tb_gpu_doctor.monitor.step_hooks import StepHooks
 
 
 @dataclass

@@ -20,7 +20,7 @@ from tb_gpu_doctor.monitor import capture as capture_module
 from tb_gpu_doctor.monitor import capture_files
 from tb_gpu_doctor.monitor.capture import Capture, CaptureOptions
 from tb_gpu_doctor.monitor.capture_files import deliver, free_bytes
-from tb_gpu_doctor.monitor.steps import StepHooks
+from tb_gpu_doctor.monitor.step_hooks import StepHooks
 from tb_gpu_doctor.report.sentences import capture_words
 from tb_gpu_doctor.traces.read import read_trace
 from tb_gpu_doctor.traces.sessions import ProfileFile, find_sessions
@@ -375,7 +375,7 @@ def marked_steps(file: ProfileFile) -> list[int]:
 def test_a_profile_of_a_real_training_carries_its_steps(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     keras = pytest.importorskip("keras")
-    from tb_gpu_doctor.monitor.callback import GpuDoctorCallback
+    from tb_gpu_doctor.monitor.keras_callback import GpuDoctorCallback
 
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")

@@ -13,9 +13,8 @@ import pytest
 
 from tb_gpu_doctor.cli.env import lines, problem_words
 from tb_gpu_doctor.monitor import environment_host as host
-from tb_gpu_doctor.monitor.environment import collect
+from tb_gpu_doctor.monitor.environment import _SETTINGS, collect, find_problems
 from tb_gpu_doctor.monitor.environment_probe import describe, probe
-from tb_gpu_doctor.monitor.environment_problems import _SETTINGS, find_problems
 from tb_gpu_doctor.texts import all_keys, has_text
 
 GIB = 1 << 30

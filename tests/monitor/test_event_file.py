@@ -10,9 +10,7 @@ import pytest
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 from tb_gpu_doctor.monitor import event_file
-from tb_gpu_doctor.monitor.event_file import EventFile
-from tb_gpu_doctor.monitor.folders import RunFolders
-from tb_gpu_doctor.monitor.origin import Origin
+from tb_gpu_doctor.monitor.event_file import EventFile, Origin, RunFolders
 
 ORIGIN = Origin("node1", 42, lambda: 1_700_000_000_500_000_000)
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from tb_gpu_doctor.metrics import METRICS, THROTTLE_BITS
 from tb_gpu_doctor.monitor.devices import list_devices, visible_devices
-from tb_gpu_doctor.monitor.facts import driver_facts, gpu_facts
 from tb_gpu_doctor.monitor.notes import Notes
 from tb_gpu_doctor.monitor.nvml import DriverLost, Nvml
+from tb_gpu_doctor.monitor.probes import driver_facts, gpu_facts
 from tb_gpu_doctor.monitor.sampler import COLUMN, Sampler
 from tests import nvml as stub_of_tests
 

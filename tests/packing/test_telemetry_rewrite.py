@@ -10,8 +10,7 @@ import pytest
 
 from tb_gpu_doctor import recording_format as form
 from tb_gpu_doctor.metrics import METRICS
-from tb_gpu_doctor.monitor.event_file import EventFile
-from tb_gpu_doctor.monitor.origin import Origin
+from tb_gpu_doctor.monitor.event_file import EventFile, Origin
 from tb_gpu_doctor.packing.names import Names
 from tb_gpu_doctor.packing.telemetry_rewrite import redacted_file_name, redacted_run, rewrite_events
 from tb_gpu_doctor.telemetry.recordings import read_homes

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from tb_gpu_doctor.metrics import METRICS
+from tb_gpu_doctor.monitor.event_file import Origin
 from tb_gpu_doctor.monitor.notes import Notes
-from tb_gpu_doctor.monitor.origin import Origin
 from tb_gpu_doctor.monitor.sampler import COLUMN
 from tb_gpu_doctor.monitor.writer import RecordingWriter
 from tb_gpu_doctor.recording_format import FORMAT_VERSION

@@ -17,8 +17,7 @@ from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 
 from tb_gpu_doctor import recording_format as form
 from tb_gpu_doctor.metrics import METRICS
-from tb_gpu_doctor.monitor.event_file import EventFile
-from tb_gpu_doctor.monitor.origin import Origin
+from tb_gpu_doctor.monitor.event_file import EventFile, Origin
 from tb_gpu_doctor.telemetry import decode, recordings
 from tb_gpu_doctor.telemetry.recordings import TelemetryReader, has_recording, read_telemetry
 from tests.telemetry.recorded import SECOND, START_NS, Recorded

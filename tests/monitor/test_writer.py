@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tb_gpu_doctor.metrics import METRICS, Metric
-from tb_gpu_doctor.monitor.folding import DENSEST, Folder, PointClock
+from tb_gpu_doctor.monitor.writer import DENSEST, Folder, PointClock
 
 SECOND = 1_000_000_000
 FOLDS = (Metric("a", "a", "mean"), Metric("b", "b", "max"), Metric("c", "c", "min"), Metric("d", "d", "last"))

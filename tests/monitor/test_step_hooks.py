@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tb_gpu_doctor.monitor import steps as steps_module
+from tb_gpu_doctor.monitor import step_hooks as steps_module
 from tb_gpu_doctor.monitor.frameworks import AllocatorReading, Frameworks
-from tb_gpu_doctor.monitor.steps import StepHooks
+from tb_gpu_doctor.monitor.step_hooks import StepHooks
 from tests.monitor.memory import MemoryRecorder
 
 

@@ -24,8 +24,18 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tb_gpu_doctor.monitor.batch_fit import Fit, Point, fit, predicted_peak, recommend
-from tb_gpu_doctor.monitor.batch_measure import PROBLEM_MEMORY, BadFactory, MakeStep, Measure, measure
+from tb_gpu_doctor.monitor.batch_measure import (
+    PROBLEM_MEMORY,
+    BadFactory,
+    Fit,
+    MakeStep,
+    Measure,
+    Point,
+    fit,
+    measure,
+    predicted_peak,
+    recommend,
+)
 from tb_gpu_doctor.monitor.frameworks import module
 
 # A size that is not faster than the best so far by this share brings nothing.
@@ -307,9 +317,7 @@ def write_sweep(result: BatchResult, logdir: str) -> str:
     Raises:
         OSError: the logdir cannot be written; remote ones raise their own errors.
     """
-    from tb_gpu_doctor.monitor.event_file import EventFile
-    from tb_gpu_doctor.monitor.folders import RunFolders
-    from tb_gpu_doctor.monitor.origin import Origin
+    from tb_gpu_doctor.monitor.event_file import EventFile, Origin, RunFolders
     from tb_gpu_doctor.recording_format import FILE_SUFFIX, TAG_FACTS
 
     origin = Origin()

@@ -14,10 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tb_gpu_doctor
-from tb_gpu_doctor.monitor import batch as batch_module
-from tb_gpu_doctor.monitor.batch import BatchError, find_batch_size, importable_name
-from tb_gpu_doctor.monitor.batch_fit import Point, fit, predicted_peak, recommend
-from tb_gpu_doctor.monitor.batch_measure import BadFactory, Measure, is_out_of_memory, load_factory
+from tb_gpu_doctor.monitor import batch_size as batch_module
+from tb_gpu_doctor.monitor.batch_measure import (
+    BadFactory,
+    Measure,
+    Point,
+    fit,
+    is_out_of_memory,
+    load_factory,
+    predicted_peak,
+    recommend,
+)
+from tb_gpu_doctor.monitor.batch_size import BatchError, find_batch_size, importable_name
 from tb_gpu_doctor.telemetry.recordings import read_telemetry
 from tests.monitor import batch_steps
 

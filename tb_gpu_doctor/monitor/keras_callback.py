@@ -1,25 +1,113 @@
-"""`GpuDoctorCallback`: what Keras's ``fit`` does, step by step, for the recording.
+"""`GpuDoctorCallback`: records what Keras's ``fit`` does, step by step.
 
     model.fit(dataset, callbacks=[GpuDoctorCallback("logs", profile_steps=(50, 60))])
 
 It marks every step for profilers, times it, notes validation and saving, samples the GPUs through its
 `GpuMonitor` and takes profiles. No failure of it reaches training.
+
+Keras tells its callbacks nothing about the batch size. The epoch iterator of ``fit`` knows it through its data
+adapter, and is looked up on the call stack once per training; what is not found there stays unknown.
+``fit(x, y, batch_size=64)``, generators, ``PyDataset`` and ``tf.data`` under any strategy are covered.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import keras
 
 from tb_gpu_doctor.monitor.capture import CaptureOptions
-from tb_gpu_doctor.monitor.keras_batches import Batches, find_batches
+from tb_gpu_doctor.monitor.notes import complain, describe_error, never_raises
+
+# tf.data's transformations that leave batches as they are; others may split, pad or merge them.
+_KEEPING = (
+    "Prefetch", "Options", "Repeat", "Take", "Skip", "Cache", "Map", "Shard", "Shuffle", "Model", "Optimize",
+    "Interleave", "Distribute", "Rebatch", "AutoShard", "Apply", "Copy", "Assert", "Finalize", "MaxIntraOp",
+    "PrivateThreadPool", "Snapshot", "Save", "Load", "Finite", "Ignore",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Global batch of a training.
+
+    Attributes:
+        full: samples of all replicas in one step; None where unknown.
+        last: of an epoch's last step, which may be smaller; None where unknown.
+    """
+
+    full: int | None = None
+    last: int | None = None
+
+
+def find_batches(replicas: int = 1) -> Batches:
+    """Look at the ``fit`` that called the callback.
+
+    Args:
+        replicas: ``strategy.num_replicas_in_sync``, for datasets that are made per replica.
+    """
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "fit" and "epoch_iterator" in frame.f_locals:
+            return _of_iterator(frame.f_locals["epoch_iterator"], replicas)
+        frame = frame.f_back
+    return Batches()
+
+
+def _of_iterator(iterator: Any, replicas: int) -> Batches:
+    adapter = getattr(iterator, "data_adapter", None)
+    dataset = getattr(adapter, "_dataset", None)
+    if "DatasetsFromFunction" in type(dataset).__name__:
+        size, whole = _of_element_spec(dataset), True
+        return Batches(size * replicas, size * replicas if whole else None) if size else Batches()
+    # A dataset that a strategy distributes holds global batches, which are then split.
+    dataset = getattr(dataset, "_original_dataset", dataset)
+    if dataset is not None and hasattr(dataset, "element_spec"):
+        size = _of_element_spec(dataset)
+        if size:
+            return Batches(size, size)  # known to the graph: every batch is full
+        return Batches(_of_batch_op(dataset), None)
+    size = getattr(adapter, "batch_size", None)
+    if not isinstance(size, int) or size < 1:
+        return Batches()
+    if not getattr(adapter, "has_partial_batch", None):
+        # None: a generator, which does not know.
+        return Batches(size, size if getattr(adapter, "has_partial_batch", None) is False else None)
+    return Batches(size, getattr(adapter, "partial_batch_size", None))
+
+
+def _of_element_spec(dataset: Any) -> int | None:
+    spec = dataset.element_spec
+    while isinstance(spec, (tuple, list, dict)) and len(spec):
+        spec = next(iter(spec.values())) if isinstance(spec, dict) else spec[0]
+    shape = getattr(spec, "shape", None)
+    if shape is None or shape.rank in (None, 0):
+        return None
+    size = shape[0]
+    return int(size) if size else None
+
+
+def _of_batch_op(dataset: Any) -> int | None:
+    for _ in range(100):
+        if dataset is None:
+            return None
+        size = getattr(dataset, "_batch_size", None)
+        if size is not None:
+            return int(size)
+        name = type(dataset).__name__.strip("_").removeprefix("Parallel")
+        if not name.startswith(_KEEPING):
+            return None
+        dataset = getattr(dataset, "_input_dataset", None)
+    return None
+
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.monitor.monitor import GpuMonitor
-    from tb_gpu_doctor.monitor.steps import StepHooks
+    from tb_gpu_doctor.monitor.step_hooks import StepHooks
 
     _Callback: Any = object
 else:
@@ -83,37 +171,52 @@ class GpuDoctorCallback(_Callback):  # type: ignore[misc]
 
     # --- training ------------------------------------------------------------------------------
 
+    @never_raises("begin_training")
     def on_train_begin(self, logs: Any = None) -> None:
         """Start the monitor, and find out what a step is."""
-        self._safely(self._begin_training)
+        self._begin_training()
 
+    @never_raises("begin_epoch")
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """What lies between two epochs is no step."""
-        self._safely(self._begin_epoch, epoch)
+        if self.monitor is not None:
+            self._begin_epoch(epoch)
 
+    @never_raises("begin_step")
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """A step begins, or an execution of several."""
-        self._safely(self._begin_step, batch)
+        if self.monitor is not None:
+            self._begin_step(batch)
 
+    @never_raises("end_step")
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """It ended."""
-        self._safely(self._end_step, batch)
+        if self.monitor is not None:
+            self._end_step(batch)
 
+    @never_raises("abandon")
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """A step that found no more data was none."""
-        self._safely(self._abandon)
+        if self.monitor is not None:
+            self._abandon()
 
+    @never_raises("end_training")
     def on_train_end(self, logs: Any = None) -> None:
         """Stop what this callback started."""
-        self._safely(self._end_training)
+        if self.monitor is not None:
+            self._end_training()
 
+    @never_raises("begin_validation")
     def on_test_begin(self, logs: Any = None) -> None:
         """Validation begins."""
-        self._safely(self._begin_validation)
+        if self.monitor is not None:
+            self._begin_validation()
 
+    @never_raises("end_validation")
     def on_test_end(self, logs: Any = None) -> None:
         """Validation ended."""
-        self._safely(self._end_validation)
+        if self.monitor is not None:
+            self._end_validation()
 
     def _begin_training(self) -> None:
         self._abandon()
@@ -238,23 +341,11 @@ class GpuDoctorCallback(_Callback):  # type: ignore[misc]
         noted._gpu_doctor = self  # type: ignore[attr-defined]
         return noted
 
-    # --- safety --------------------------------------------------------------------------------
+    def failed(self, part: str, error: Exception) -> None:
+        """Training never learns of a failure; the log does, once."""
+        complain("hook_failed", part=part, reason=describe_error(error))
 
     @property
     def _hooks(self) -> StepHooks:
         assert self.monitor is not None
         return self.monitor.hooks
-
-    def _safely(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Do it; training never learns of a failure, the log does, once."""
-        if self.monitor is None and work != self._begin_training:
-            return
-        try:
-            work(*arguments)
-        except Exception as error:
-            try:
-                from tb_gpu_doctor.monitor.language import complain
-
-                complain("hook_failed", part=work.__name__.strip("_"), reason=f"{type(error).__name__}: {error}")
-            except Exception:
-                return

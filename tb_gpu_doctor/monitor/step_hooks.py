@@ -16,10 +16,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from tb_gpu_doctor.monitor.frameworks import Frameworks, Mark
+from tb_gpu_doctor.monitor.notes import describe_error, never_raises, tell
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.monitor.capture import Capture
-    from tb_gpu_doctor.monitor.recorder import Recorder
+    from tb_gpu_doctor.monitor.notes import Recorder
 
 SpanKind = Literal["checkpoint", "validation", "garbage_collection", "profile"]
 # A shorter garbage collection cannot be told from noise in a step, and young ones come by the hundred.
@@ -62,6 +63,12 @@ class StepHooks:
         # A monitor that nobody holds any more must not be held by `gc.callbacks`.
         self._unwatch = weakref.finalize(self, self._collections.unwatch)
 
+    def failed(self, part: str, error: Exception) -> None:
+        """Told once for each part; one that fails is tried again at the next step."""
+        if part not in self._broken:
+            self._broken.add(part)
+            tell(self._recorder, "hook_failed", part=part, reason=describe_error(error))
+
     @property
     def step(self) -> int:
         """Number of the last step that began, -1 before the first."""
@@ -71,11 +78,9 @@ class StepHooks:
         """Watch garbage collections; `close` ends it."""
         self._collections.watch()
 
+    @never_raises("close")
     def close(self) -> None:
         """End what is open: marks, a running profile, watching collections. May be called twice."""
-        self._guard("close", self._close)
-
-    def _close(self) -> None:
         self._collections.unwatch()
         if os.getpid() != self._pid:
             return
@@ -104,31 +109,15 @@ class StepHooks:
             raise
         self.end(samples=batch_size)
 
+    @never_raises("begin")
     def begin(self, number: int, count: int = 1) -> None:
         """A step, or an execution of ``count`` steps whose first one is ``number``, begins."""
-        self._guard("begin", self._begin_step, number, count)
-
-    def end(self, count: int = 1, samples: int | None = None) -> None:
-        """It ended, after ``count`` steps of ``samples`` samples each."""
-        self._guard("end", self._end_step, count, samples)
-
-    def abandon(self) -> None:
-        """It did not end: an exception, or no more data."""
-        self._begin = None
-        self._guard("abandon", self._close_marks)
-
-    def interrupt(self) -> None:
-        """Something that is no step begins or ended here, an epoch for example: do not count it."""
-        self._border = time.monotonic_ns()
-        self._paused_ns = 0
-
-    def _begin_step(self, number: int, count: int) -> None:
         if os.getpid() != self._pid:
             return
         self._close_marks()
         number = int(number)
         if self.capture is not None:
-            self._guard("capture", self._begin_capture, self.capture, number, count)
+            self._begin_capture(self.capture, number, count)
         self._number = number
         self._begin = time.monotonic_ns()
         if self._border is None:
@@ -136,7 +125,9 @@ class StepHooks:
         for framework in self.frameworks.loaded():
             self._marks.append(framework.mark(number))
 
-    def _end_step(self, count: int, samples: int | None) -> None:
+    @never_raises("end")
+    def end(self, count: int = 1, samples: int | None = None) -> None:
+        """It ended, after ``count`` steps of ``samples`` samples each."""
         if self._begin is None or os.getpid() != self._pid:
             return
         recorded = any(mark.recorded for mark in self._marks)
@@ -151,7 +142,7 @@ class StepHooks:
         self._number += count - 1
         self._recorder.step(self._number, end_ns, duration, None if samples is None else int(samples), profiled)
         if capture is not None:
-            self._guard("capture", self._end_capture, capture, duration, profiled)
+            self._end_capture(capture, duration, profiled)
         if self._collections.found:
             self._hand_on_collections(duration * count)
         if self.on_first_step is not None:
@@ -159,17 +150,30 @@ class StepHooks:
             first()
         if self._allocator_asked is None or now - self._allocator_asked >= ALLOCATOR_EVERY_NS:
             self._allocator_asked = now
-            self._guard("allocator", self._read_allocators)
+            self._read_allocators()
+
+    @never_raises("abandon")
+    def abandon(self) -> None:
+        """It did not end: an exception, or no more data."""
+        self._begin = None
+        self._close_marks()
+
+    def interrupt(self) -> None:
+        """Something that is no step begins or ended here, an epoch for example: do not count it."""
+        self._border = time.monotonic_ns()
+        self._paused_ns = 0
 
     def _close_marks(self) -> None:
         marks, self._marks = self._marks, []
         for mark in reversed(marks):
             mark.close()
 
+    @never_raises("capture")
     def _begin_capture(self, capture: Capture, number: int, count: int) -> None:
         if capture.wants(number, count):
             self._outside_step(capture.before_step, number, count)
 
+    @never_raises("capture")
     def _end_capture(self, capture: Capture, duration_ns: int, profiled: bool) -> None:
         if capture.after_step(self._number, duration_ns, profiled):
             self._outside_step(capture.finish)
@@ -200,11 +204,9 @@ class StepHooks:
             self.capture.paused = True
         return time.monotonic_ns()
 
+    @never_raises("span")
     def end_span(self, kind: SpanKind, begin: int, note: str = "") -> None:
         """A span ended."""
-        self._guard("span", self._end_span, kind, begin, note)
-
-    def _end_span(self, kind: SpanKind, begin: int, note: str) -> None:
         self._open_spans = max(self._open_spans - 1, 0)
         if self._open_spans:
             return
@@ -226,29 +228,13 @@ class StepHooks:
 
     # --- memory --------------------------------------------------------------------------------
 
+    @never_raises("allocator")
     def _read_allocators(self) -> None:
         # Of several frameworks the one that trains is meant: a GPU has one number in a recording.
         framework = self.frameworks.training()
         if framework is not None:
             for reading in framework.allocator():
                 self._recorder.allocator(reading.gpu, reading.used_bytes, reading.peak_bytes, reading.limit_bytes)
-
-    def _guard(self, part: str, work: Callable[..., Any], *arguments: Any) -> None:
-        """Do it; a failure is told once and goes no further. A part that fails is tried again."""
-        try:
-            work(*arguments)
-        except Exception as error:
-            if part not in self._broken:
-                self._broken.add(part)
-                self._tell(part, error)
-
-    def _tell(self, part: str, error: Exception) -> None:
-        try:
-            from tb_gpu_doctor.monitor.language import tell
-
-            tell(self._recorder, "hook_failed", part=part, reason=f"{type(error).__name__}: {error}")
-        except Exception:
-            return
 
 
 class _Collections:

@@ -16,7 +16,7 @@ from tests.monitor.memory import MemoryMonitor, Step
 tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
 
-from tb_gpu_doctor.monitor.callback import GpuDoctorCallback  # noqa: E402
+from tb_gpu_doctor.monitor.keras_callback import GpuDoctorCallback  # noqa: E402
 
 
 def model(**compile_options: Any) -> Any:
