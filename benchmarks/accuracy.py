@@ -14,9 +14,10 @@ from multiprocessing import Pool
 from pathlib import Path
 from statistics import median
 
-from benchmarks.scoring import FaultScore, Score, ruled_kinds, score
+from benchmarks.scoring import FaultScore, Score, score
 from simulator.faults.cases import all_cases
 from simulator.truth import IDLE_CAUSES
+from tb_gpu_doctor.diagnosis.registry import kinds
 
 OUT = Path(__file__).with_name("ACCURACY.md")
 _COMMAND = "python -m benchmarks.accuracy"
@@ -128,7 +129,7 @@ def _by_kind(scores: list[Score]) -> list[str]:
     ]
     for kind in sorted({fault.kind for item in scores for fault in item.faults}):
         every = [fault for item in scores for fault in item.faults if fault.kind == kind]
-        if kind not in ruled_kinds():
+        if kind not in kinds():
             lines.append(f"| `{kind}` | {len(every)} | no rule yet | | | | |")
             continue
         faults = [fault for fault in every if fault.required]

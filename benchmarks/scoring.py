@@ -16,7 +16,7 @@ from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
 from tb_gpu_doctor.diagnosis.context import HostProfile
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Evidence, Finding, GpuRef, Phrase
-from tb_gpu_doctor.diagnosis.rules import RULES
+from tb_gpu_doctor.diagnosis.registry import kinds
 from tb_gpu_doctor.traces.xplane import read_xplane
 
 # A fault that costs less than this share of the run need not be found, nor be named first.
@@ -35,11 +35,6 @@ _SHOWS_AS = {
     "checkpoint_stall": "checkpoint",
 }
 LOUD = ("warning", "critical")
-
-
-def ruled_kinds() -> frozenset[str]:
-    """The kinds that a rule exists for."""
-    return frozenset(rule.__module__.rsplit(".", 1)[-1] for rule in RULES)
 
 
 @dataclass(frozen=True)
@@ -106,8 +101,7 @@ def score(case: Case, seed: int) -> Score:
     run = case.run(seed)
     analyses, diagnosis = diagnosed(run)
     costs = case.costs(seed, run)
-    kinds = ruled_kinds()
-    faults = tuple(_fault(case, i, run, diagnosis, cost, kinds) for i, cost in enumerate(costs))
+    faults = tuple(_fault(case, i, run, diagnosis, cost) for i, cost in enumerate(costs))
     found, truth = _idle(analyses, run)
     return Score(
         case.name,
@@ -143,12 +137,10 @@ def _number(run: SimulatedRun | SimulatedJob, ref: GpuRef) -> int:
     return int(ref.host.rsplit("-", 1)[1]) * each + ref.id
 
 
-def _fault(
-    case: Case, index: int, run: SimulatedRun | SimulatedJob, diagnosis: Diagnosis, cost: float, kinds: frozenset[str]
-) -> FaultScore:
+def _fault(case: Case, index: int, run: SimulatedRun | SimulatedJob, diagnosis: Diagnosis, cost: float) -> FaultScore:
     fault, plant = run.truth.faults[index], case.planted[index].plant
     shown = _shown(fault.kind, cost, run, alone=len(case.planted) == 1)
-    required = min(cost, shown) >= MIN_COST_OF.get(fault.kind, MIN_COST) and fault.kind in kinds
+    required = min(cost, shown) >= MIN_COST_OF.get(fault.kind, MIN_COST) and fault.kind in kinds()
     same = [finding for finding in diagnosis.findings if finding.kind == fault.kind]
     # several findings of a kind differ by cause
     same.sort(key=lambda finding: fault.cause is not None and finding.cause != fault.cause)
@@ -192,7 +184,7 @@ def _top(case: Case, faults: tuple[FaultScore, ...], diagnosis: Diagnosis) -> bo
     ]
     if not any(fault.required for fault, _ in about_run):
         return None
-    if any(fault.kind not in ruled_kinds() for fault in faults):
+    if any(fault.kind not in kinds() for fault in faults):
         return None  # the other fault has no rule yet: nobody knows what it should push down
     timed = [fault for fault, plant in about_run if plant.timed]
     highest_cost = max((fault.cost for fault in timed), default=0.0)

@@ -9,7 +9,6 @@ import { matchHost } from "../src/ui/ProfilerLink";
 import { parseRichText } from "../src/ui/RichText";
 import { accountingSentence, partsOf, presentCategories, seenCategories } from "../src/views/verdict/Accounting";
 import { groupEvidence } from "../src/views/verdict/evidence";
-import { splitAdvice } from "../src/views/verdict/Findings";
 import { bestSaving, verdictSentence } from "../src/views/verdict/Summary";
 
 lang.value = "en";
@@ -40,7 +39,10 @@ const finding = (more: Partial<Finding> = {}): Finding => ({
   saving_ms_per_step: 5,
   title: "The GPUs wait",
   explanation: "",
+  about: "run",
+  cost: "lost",
   advice: [],
+  check: "Record again.",
   docs: null,
   evidence: [],
   ...more,
@@ -210,15 +212,6 @@ describe("advice", () => {
     expect(parseRichText("```\nx = 1")).toEqual([{ kind: "block", text: "x = 1" }]);
     expect(parseRichText("a ` b")).toEqual([{ kind: "text", text: "a ` b" }]);
     expect(parseRichText("")).toEqual([]);
-  });
-});
-
-describe("how to verify", () => {
-  it("is the sentence that the advice ends with", () => {
-    expect(splitAdvice(["Do x.", "Check: record again."])).toEqual({ advice: ["Do x."], check: "Record again." });
-    expect(splitAdvice(["Haz x.", "Comprobación: grabe otra vez."]).check).toBe("Grabe otra vez.");
-    expect(splitAdvice(["Check nothing."])).toEqual({ advice: ["Check nothing."], check: null });
-    expect(splitAdvice([])).toEqual({ advice: [], check: null });
   });
 });
 

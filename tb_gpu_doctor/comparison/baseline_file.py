@@ -13,7 +13,7 @@ import numpy as np
 from tb_gpu_doctor.analysis.step_costs import PART_IDS
 from tb_gpu_doctor.comparison.summary import MAX_KERNELS, MAX_STEPS, TELEMETRY, FindingSum, KernelSum, RunSummary
 from tb_gpu_doctor.diagnosis.model import SEVERITIES
-from tb_gpu_doctor.diagnosis.rules import KINDS
+from tb_gpu_doctor.diagnosis.registry import kinds
 from tb_gpu_doctor.files.errors import RemoteError
 from tb_gpu_doctor.files.fetching import read_head
 from tb_gpu_doctor.files.names import is_remote, local_path, shown
@@ -193,15 +193,15 @@ def from_dict(data: Mapping[str, Any]) -> RunSummary:
         window_parts=shares,
         kernels=tuple(_kernel(row) for row in _bounded(data["kernels"], MAX_KERNELS)),
         # A kind that another version knows is none that this one could find again.
-        findings=tuple(finding for finding in findings if finding.kind in KINDS),
-        doubts=tuple(str(kind) for kind in _bounded(data["doubts"], 100) if kind in KINDS),
+        findings=tuple(finding for finding in findings if finding.kind in kinds()),
+        doubts=tuple(str(kind) for kind in _bounded(data["doubts"], 100) if kind in kinds()),
         occupancy=None if data["occupancy"] is None else _number(data["occupancy"]),
         # A metric that another version knows is none that this one could show.
         telemetry={name: _number(value) for name, value in data["telemetry"].items() if name in TELEMETRY},
         # not written by earlier versions
         unread=int(_number(data.get("unread_files", 0))),
         sm_count=_count(data.get("multiprocessors")),
-        not_shown=tuple(str(kind) for kind in _bounded(data.get("not_shown", []), 100) if kind in KINDS),
+        not_shown=tuple(str(kind) for kind in _bounded(data.get("not_shown", []), 100) if kind in kinds()),
     )
 
 

@@ -11,9 +11,10 @@ from typing import Any, Literal
 from tb_gpu_doctor.analysis.results import CAUSE_IDS
 from tb_gpu_doctor.analysis.step_costs import PART_IDS
 from tb_gpu_doctor.comparison.bootstrap import LEAST_STEPS
-from tb_gpu_doctor.comparison.compare import TELEMETRY_KINDS, Batches, Comparison, compare, could_show
+from tb_gpu_doctor.comparison.compare import Batches, Comparison, compare, could_show
 from tb_gpu_doctor.comparison.summary import FindingSum, RunSummary
-from tb_gpu_doctor.diagnosis.model import PROFILE_KINDS, SEVERITIES, Phrase
+from tb_gpu_doctor.diagnosis.model import SEVERITIES, Phrase
+from tb_gpu_doctor.diagnosis.registry import rule_of
 from tb_gpu_doctor.files.names import scheme_of
 from tb_gpu_doctor.traces.columns import PS_PER_MS
 from tb_gpu_doctor.traces.errors import TraceError
@@ -302,16 +303,16 @@ def _findings(run: RunSummary, limits: Limits, comparison: Comparison | None) ->
     for kind in limits.kinds:
         if kind in limits.allowed or kind in found:
             continue
-        name = Phrase(f"compare.kinds.{kind}")
+        name, rule = Phrase(f"compare.kinds.{kind}"), rule_of(kind)
         if kind in run.doubts:
             failed += 1
             yield CheckItem(
                 f"findings.{kind}", "regression", Phrase("check.about_profile", {"name": name}), f"findings/{kind}"
             )
-        elif kind not in PROFILE_KINDS and (kind in TELEMETRY_KINDS or run.gpu_count) and not could_show(kind, run):
+        elif rule.about != "profile" and (rule.about == "telemetry" or run.gpu_count) and not could_show(kind, run):
             failed += 1
-            key = "check.no_telemetry" if kind in TELEMETRY_KINDS else "check.not_shown"
-            if kind == "low_utilization" and run.format != "telemetry":
+            key = "check.no_telemetry" if rule.about == "telemetry" else "check.not_shown"
+            if not rule.beside_profile and run.format != "telemetry":
                 key = "check.profile_knows_better"
             yield CheckItem(f"findings.{kind}", "cannot_tell", Phrase(key, {"name": name}))
     if failed:

@@ -28,6 +28,7 @@ from tb_gpu_doctor.comparison.kernel_changes import (
 )
 from tb_gpu_doctor.comparison.summary import FindingSum, RunSummary
 from tb_gpu_doctor.diagnosis.model import Phrase
+from tb_gpu_doctor.diagnosis.registry import rule_of, rules
 
 Outcome = Literal["faster", "slower", "same", "inconclusive", "not_comparable"]
 Unit = Literal["step", "sample", "window"]
@@ -38,20 +39,13 @@ FindingChange = Literal["solved", "new", "better", "worse", "unchanged", "cannot
 LEAST_CHANGE = 0.05
 # With less of the kernel time in common the runs may be of different models; mixed precision or XLA change as much.
 FEW_COMMON = 0.3
-# Findings about the profile that make its times unlike those without the profiler.
-_DISTORTING = ("serialized_kernels", "dropped_events", "profiler_overhead")
-# Of these, those that make steps longer than they are.
-_LENGTHENING = ("serialized_kernels", "profiler_overhead")
+# Findings about the profile that make its times unlike those without the profiler; of these, those that make steps
+# longer than they are.
+_DISTORTING = tuple(rule.kind for rule in rules() if rule.distorts != "nothing")
+_LENGTHENING = tuple(rule.kind for rule in rules() if rule.distorts == "longer")
 # A cost changed when it moved by this part of itself and by this part of the step: findings are estimates.
 _BY_ITSELF = 0.2
 _BY_STEP = 0.01
-# What telemetry tells (of memory, a profile may tell as well).
-TELEMETRY_KINDS = frozenset(
-    ("thermal_throttle", "power_throttle", "memory_headroom", "memory_pressure", "low_utilization", "gpu_shared",
-     "pcie_degraded")
-)  # fmt: skip
-# Their share is that of kernels in the window: it shrinks when the rest of the step grows, and nothing is better.
-_OF_KERNELS = frozenset(("low_occupancy", "underfilled_gpu", "tensor_cores_unused"))
 _RANK = {"info": 0, "warning": 1, "critical": 2}
 _ORDER: tuple[FindingChange, ...] = ("solved", "new", "worse", "better", "cannot_tell", "unchanged")
 
@@ -355,9 +349,10 @@ def could_show(kind: str, run: RunSummary, other: RunSummary | None = None) -> b
     Not without GPU work, without telemetry, or where its profile does not hold what the kind is told by. Of memory some
     profiles tell as well: where the ``other`` run, which has the finding, has no telemetry either.
     """
-    if kind == "low_utilization":  # silent beside a profile, which knows better
+    rule = rule_of(kind)
+    if not rule.beside_profile:  # a profile knows better
         return run.format == "telemetry"
-    if kind in TELEMETRY_KINDS and (run.telemetry or other is None or other.telemetry):
+    if rule.about == "telemetry" and (run.telemetry or other is None or other.telemetry):
         return bool(run.telemetry)
     return run.gpu_count > 0 and kind not in run.not_shown
 
@@ -380,7 +375,8 @@ def _change(
         if not is_shown:
             return "cannot_tell"
         return "new" if old is None else "solved"
-    if old.kind in _OF_KERNELS and old.share is not None and new.share is not None and min(times) > 0:
+    # Of kernels it is a share of the window: it shrinks when the rest of the step grows, and nothing is better.
+    if rule_of(old.kind).of_kernels and old.share is not None and new.share is not None and min(times) > 0:
         return _moved(old.share * times[0], new.share * times[1], _BY_STEP * step)
     if old.severity != new.severity:
         return "worse" if _RANK.get(new.severity, 0) > _RANK.get(old.severity, 0) else "better"

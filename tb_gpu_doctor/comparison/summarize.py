@@ -16,7 +16,9 @@ from tb_gpu_doctor.comparison.summary import FindingSum, Float64, KernelSum, Run
 from tb_gpu_doctor.diagnosis.asking import ask
 from tb_gpu_doctor.diagnosis.context import HostProfile
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Finding
-from tb_gpu_doctor.diagnosis.thresholds import Thresholds
+from tb_gpu_doctor.diagnosis.registry import rules
+from tb_gpu_doctor.diagnosis.rule import Fact
+from tb_gpu_doctor.diagnosis.rules.step_outliers import Limits as OutlierLimits
 from tb_gpu_doctor.telemetry.joining import Joined
 from tb_gpu_doctor.telemetry.step_times import global_batch
 from tb_gpu_doctor.traces.columns import PS_PER_MS, CopyKind, EventClass, Int64, Trace
@@ -24,12 +26,6 @@ from tb_gpu_doctor.traces.columns import PS_PER_MS, CopyKind, EventClass, Int64,
 _Shape = tuple[int, int, int] | None
 # A kernel's name, grid and block.
 KernelKey = tuple[str, _Shape, _Shape]
-# What is told by what the host did.
-_OF_THE_HOST = (
-    "input_bound", "launch_bound", "sync_stall", "compile_stall", "checkpoint_stall", "op_placement", "cpu_contention",
-)  # fmt: skip
-# What the allocator's events tell, where no telemetry does.
-_OF_MEMORY = ("memory_headroom", "memory_pressure")
 
 
 @dataclass(frozen=True)
@@ -297,19 +293,21 @@ def kinds_not_shown(trace: Trace, analysis: TraceAnalysis) -> frozenset[str]:
     Formats differ in what they hold. A trace JSON file of TensorFlow, for one, names no GPU model and counts no
     multiprocessors, so nothing in it tells whether grids fill the chip. A finding that such a run lacks is not solved.
     """
+    missing = facts_missing(trace, analysis)
+    return frozenset(rule.kind for rule in rules() if not missing.isdisjoint(rule.needs))
+
+
+def facts_missing(trace: Trace, analysis: TraceAnalysis) -> frozenset[Fact]:
+    """The facts, of those that any rule needs, which one file does not hold."""
     rows = [row for row in analysis.kernels.rows if row.family != "communication"]
-    found: list[str] = []
-    if not len(trace.host_events):
-        found += _OF_THE_HOST
-    if all(row.sm_share is None for row in rows):
-        found.append("underfilled_gpu")
-    if all(row.occupancy is None for row in rows):
-        found.append("low_occupancy")
-    if all(row.tensor_cores is None for row in rows):
-        found.append("tensor_cores_unused")
-    if not outline_of(trace, analysis).allocators:
-        found += _OF_MEMORY
     steps = analysis.steps
-    if steps.source == "none" or int(steps.complete.sum()) < Thresholds().outlier_min_steps:
-        found.append("step_outliers")
-    return frozenset(found)
+    held: dict[Fact, bool] = {
+        "host_events": len(trace.host_events) > 0,
+        "multiprocessors": any(row.sm_share is not None for row in rows),
+        "occupancy": any(row.occupancy is not None for row in rows),
+        "tensor_cores": any(row.tensor_cores is not None for row in rows),
+        # telemetry tells of memory as well: see `compare.could_show`
+        "allocators": bool(outline_of(trace, analysis).allocators),
+        "many_steps": steps.source != "none" and int(steps.complete.sum()) >= OutlierLimits().min_steps,
+    }
+    return frozenset(fact for fact, is_held in held.items() if not is_held)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +13,10 @@ from tb_gpu_doctor.analysis.results import Cause, DeviceAccounting
 from tb_gpu_doctor.diagnosis.asking import ask
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.model import GpuRef
-from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.traces.columns import Int32, Int64
+
+if TYPE_CHECKING:
+    from tb_gpu_doctor.diagnosis.rules.imbalance import Limits
 
 Float64 = NDArray[np.float64]
 
@@ -67,11 +70,11 @@ class Arrivals:
     window: float
     per_step: float | None
 
-    def units(self, limits: Thresholds) -> tuple[Float64, bool]:
+    def units(self, limits: Limits) -> tuple[Float64, bool]:
         """``behind`` summed per step, and True; with too few steps as it is, and False."""
         numbers, at = np.unique(self.step, return_inverse=True)
         known = numbers >= 0
-        if np.count_nonzero(known) < limits.imbalance_min_units:
+        if np.count_nonzero(known) < limits.min_units:
             return self.behind, False
         summed = np.zeros((len(numbers), len(self.members)))
         np.add.at(summed, at, self.behind)

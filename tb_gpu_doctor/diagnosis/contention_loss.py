@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from tb_gpu_doctor.diagnosis.idle import share_to_name
 from tb_gpu_doctor.diagnosis.model import GpuRef
 from tb_gpu_doctor.diagnosis.step_gains import gain
 from tb_gpu_doctor.traces.columns import Int64
+
+if TYPE_CHECKING:
+    from tb_gpu_doctor.diagnosis.rules.cpu_contention import Limits
 
 
 @dataclass(frozen=True)
@@ -37,14 +41,14 @@ class ContentionLoss:
 
 def contention_loss(context: Context) -> ContentionLoss | None:
     """Who loses time to it; None when nobody does."""
-    limits = context.thresholds
+    limits: Limits = context.thresholds.of("cpu_contention")
     found = []
     for account in context.accounts():
         for measured in account.profile.analysis.contention:
-            if measured.device == account.accounting.device and measured.slowdown >= limits.contention_slowdown:
+            if measured.device == account.accounting.device and measured.slowdown >= limits.slowdown:
                 found.append((account, measured))
     shares = [measured.lost / account.accounting.wall for account, measured in found]
-    border = share_to_name(shares, limits.contention_warning)
+    border = share_to_name(shares, limits.warning)
     if border is None:
         return None
     found = [item for item, share in zip(found, shares, strict=True) if share >= border]

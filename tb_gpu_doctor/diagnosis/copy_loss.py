@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +18,11 @@ from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
 from tb_gpu_doctor.diagnosis.idle import share_to_name
 from tb_gpu_doctor.diagnosis.model import GpuRef
 from tb_gpu_doctor.diagnosis.step_gains import gain
-from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.traces.columns import Int64
 from tb_gpu_doctor.traces.grouping import distinct
+
+if TYPE_CHECKING:
+    from tb_gpu_doctor.diagnosis.rules.transfer_bound import Limits
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def placement_loss(context: Context) -> CopyLoss | None:
     """Who loses time to ops on the CPU between GPU ops; None when nobody does."""
     asked = [profile for profile in context.profiles if profile.analysis.bounces is not None]
     costs = _by_gpu(context, asked, ask(_placements, [(profile,) for profile in asked]))
-    return _loss(context, costs, context.thresholds.placement_warning)
+    return _loss(context, costs, context.thresholds.of("op_placement").warning)
 
 
 def _placements(profile: HostProfile) -> dict[int, Cost]:
@@ -91,6 +94,7 @@ def transfer_loss(context: Context, placed: CopyLoss | None) -> CopyLoss | None:
     Not counted is what would be hidden had the host not been late before a copy: that time is
     another cause's consequence.
     """
+    limits: Limits = context.thresholds.of("transfer_bound")
     asked = [profile for profile in context.profiles if profile.analysis.transfers is not None]
     taken = {} if placed is None else placed.devices()
     answers = ask(_transfers, [(profile, taken.get(profile.label, ())) for profile in asked])
@@ -98,9 +102,9 @@ def transfer_loss(context: Context, placed: CopyLoss | None) -> CopyLoss | None:
     costs = {
         account.ref: cost
         for account in context.accounts()
-        if (cost := found.get(account.ref)) is not None and _recurs(account, cost, context.thresholds)
+        if (cost := found.get(account.ref)) is not None and _recurs(account, cost, limits)
     }
-    return _loss(context, costs, context.thresholds.transfer_warning)
+    return _loss(context, costs, limits.warning)
 
 
 def _by_gpu(
@@ -137,7 +141,7 @@ def _transfer_cost(
     return Cost(max(exposed, 0), int(waits.sum()), np.maximum(by_step, 0))
 
 
-def _recurs(account: GpuAccount, cost: Cost, limits: Thresholds) -> bool:
+def _recurs(account: GpuAccount, cost: Cost, limits: Limits) -> bool:
     """Whether more than one step loses time: the first copy of a run has nothing to hide behind."""
     costs = account.profile.analysis.step_costs
     if costs is None or len(cost.by_step) < 2:
@@ -145,7 +149,7 @@ def _recurs(account: GpuAccount, cost: Cost, limits: Thresholds) -> bool:
     wall = costs.wall[:, _index(account)]
     worst = int(np.argmax(cost.by_step))
     others = int(cost.by_step.sum() - cost.by_step[worst])
-    return others >= limits.transfer_recurs * limits.transfer_warning * int(wall.sum() - wall[worst])
+    return others >= limits.recurs * limits.warning * int(wall.sum() - wall[worst])
 
 
 def transfer_waits(analysis: TraceAnalysis, device: int, transfers: Transfers, taken: Bounces | None) -> Int64:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -14,7 +13,6 @@ from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.merging import merge_findings
 from tb_gpu_doctor.diagnosis.model import (
     SEVERITIES,
-    TIMED_KINDS,
     Diagnosis,
     Finding,
     GpuReport,
@@ -23,7 +21,7 @@ from tb_gpu_doctor.diagnosis.model import (
     StepsReport,
     Verdict,
 )
-from tb_gpu_doctor.diagnosis.rules import RULES
+from tb_gpu_doctor.diagnosis.registry import rules
 from tb_gpu_doctor.diagnosis.step_gains import together
 from tb_gpu_doctor.diagnosis.telemetry_marks import explain_slow_gpus, mark_inflated
 from tb_gpu_doctor.diagnosis.telemetry_report import report_telemetry
@@ -66,7 +64,7 @@ def diagnose_context(
     """As `diagnose_profiles`, for who wants to know afterwards what the rules have read, the job above all."""
     context = together(context)
     profiles = context.profiles
-    findings = finish_findings(context, [finding for rule in RULES for finding in rule(context)])
+    findings = finish_findings(context, [f for rule in rules() if rule.beside_profile for f in rule.check(context)])
     reasons = _doubts(context, findings)
     waits = _communication_waits(context)
     windows = [p.analysis.window.length for p in profiles if p.analysis.window is not None]
@@ -94,14 +92,9 @@ def diagnose_context(
 
 
 def finish_findings(context: Context, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """What the rules found: joined where it is one story, with what telemetry and checks add, in order."""
+    """What the rules found: joined where it is one story, with what telemetry adds, in order."""
     found = explain_slow_gpus(context, merge_findings(context.unclaimed, findings))
-    return tuple(_with_check(finding) for finding in order_findings(mark_inflated(context, found)))
-
-
-def _with_check(finding: Finding) -> Finding:
-    """The finding with the way to see whether the advice helped as the last advice."""
-    return replace(finding, advice=(*finding.advice, Phrase(f"findings.checks.{finding.kind}")))
+    return order_findings(mark_inflated(context, found))
 
 
 def order_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -109,11 +102,10 @@ def order_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
     def rank(finding: Finding) -> tuple[float, ...]:
         saving, share = finding.saving_ps_per_step or 0.0, finding.share or 0.0
-        if finding.kind in TIMED_KINDS:
+        if finding.rule.lengthens_steps:
             return (0, -saving, -share)
-        # a remark about kernels that are slow by design, most of them, stands behind those that ask for a change
-        by_design = finding.kind == "low_occupancy" and finding.severity == "info"
-        return (1, finding.is_about_profile, SEVERITIES.index(finding.severity), by_design, -share)
+        behind = finding.rule.remarks_last and finding.severity == "info"
+        return (1, finding.is_about_profile, SEVERITIES.index(finding.severity), behind, -share)
 
     return tuple(sorted(findings, key=rank))
 
@@ -133,13 +125,11 @@ def _doubts(context: Context, findings: Sequence[Finding]) -> tuple[Phrase, ...]
     doubts = []
     if not context.has_gpu_work:
         doubts.append(Phrase("report.doubts.no_gpu_data"))
-    if any(finding.kind == "short_profile" for finding in findings):
-        doubts.append(Phrase("report.doubts.short_profile"))
-    if any(finding.kind == "dropped_events" for finding in findings):
-        doubts.append(Phrase("report.doubts.dropped_events"))
-    if any(finding.kind == "serialized_kernels" for finding in findings):
-        doubts.append(Phrase("report.doubts.serialized_kernels"))
-    if context.has_gpu_work and any(f.kind in ("no_gpu_plane", "empty_gpu_plane") for f in findings):
+    present = {finding.kind for finding in findings}
+    doubts += [
+        Phrase(f"report.doubts.{rule.kind}") for rule in rules() if rule.proves_no_health and rule.kind in present
+    ]
+    if context.has_gpu_work and present & {"no_gpu_plane", "empty_gpu_plane"}:
         doubts.append(Phrase("report.doubts.some_hosts"))
     limits = context.thresholds
     accounts = [account.accounting for account in context.accounts()]
@@ -150,7 +140,7 @@ def _doubts(context: Context, findings: Sequence[Finding]) -> tuple[Phrase, ...]
         unexplained = float(np.mean([account.idle_of(Cause.NO_EVIDENCE) / account.wall for account in accounts]))
         if idle >= limits.idle_critical and unexplained >= limits.idle_unexplained * idle:
             doubts.append(Phrase("report.doubts.unexplained_idle", {"idle": idle, "unexplained": unexplained}))
-        elif idle >= limits.idle_critical and not any(finding.kind in TIMED_KINDS for finding in findings):
+        elif idle >= limits.idle_critical and not any(finding.rule.lengthens_steps for finding in findings):
             causes = np.mean([np.array(account.idle_by_cause) / account.wall for account in accounts], axis=0)
             cause = Phrase(f"report.causes.{Cause(int(np.argmax(causes))).id}")
             doubts.append(Phrase("report.doubts.idle_without_finding", {"idle": idle, "cause": cause}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,7 +13,9 @@ from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.arrivals import Member, per_window
 from tb_gpu_doctor.diagnosis.asking import ask
 from tb_gpu_doctor.diagnosis.context import HostProfile
-from tb_gpu_doctor.diagnosis.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from tb_gpu_doctor.diagnosis.rules.imbalance import Limits
 
 LateCause = str  # ``slow_gpu``, ``uneven_work``, ``late_input`` or ``late_host``
 _HOST = (Cause.LAUNCH, Cause.SYNC, Cause.COMPILE, Cause.CHECKPOINT, Cause.HOST_OTHER)
@@ -49,7 +52,7 @@ class Reason:
     slowdown: float = 1.0
 
 
-def late_reason(late: Sequence[Member], early: Sequence[Member], lost: float, limits: Thresholds) -> Reason:
+def late_reason(late: Sequence[Member], early: Sequence[Member], lost: float, limits: Limits) -> Reason:
     """The largest difference between late and early GPUs.
 
     Args:
@@ -74,7 +77,7 @@ def late_reason(late: Sequence[Member], early: Sequence[Member], lost: float, li
         # What stops the host also lays open the launches after it: one story, if most of it is one cause's.
         together = amounts["late_input"] + amounts["late_host"]
         explained = together if share >= _MAIN * together else share
-    if explained < limits.imbalance_explained * lost:
+    if explained < limits.explained * lost:
         return Reason(None, 0.0)
     if best == "late_host":
         cause = max(_HOST, key=lambda c: float(waits[c]))

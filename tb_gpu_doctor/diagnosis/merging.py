@@ -18,16 +18,9 @@ from tb_gpu_doctor.diagnosis.arrivals import find_arrivals
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding, GpuRef, Phrase
 from tb_gpu_doctor.diagnosis.outliers import find_outliers
+from tb_gpu_doctor.diagnosis.registry import rules
 from tb_gpu_doctor.diagnosis.step_gains import gain_of_causes
 
-# What the findings about a waiting GPU count.
-CAUSE_OF: dict[str, Cause] = {
-    "input_bound": Cause.INPUT,
-    "launch_bound": Cause.LAUNCH,
-    "sync_stall": Cause.SYNC,
-    "compile_stall": Cause.COMPILE,
-    "checkpoint_stall": Cause.CHECKPOINT,
-}
 # The loss of a cause that must lie in the slow steps for them to be its doing.
 _IN_OUTLIERS = 0.5
 # What part of a cause's loss must lie on late GPUs for it to be the reason that they are late; and what
@@ -57,19 +50,26 @@ class Merge:
     counts: bool = False
 
 
+def _cause(finding: Finding) -> Cause:
+    """The idle time that a finding about a waiting GPU counts."""
+    cause = finding.rule.idle_cause
+    assert cause is not None, f"{finding.kind} counts no cause of idle time"
+    return cause
+
+
 def explains_slow_steps(context: Context, root: Finding, outliers: Finding) -> bool:
     """The part of the slow steps that grew is the root's cause.
 
     Mending the root saves at least as much as evening out the steps, or the slow steps hold half of its loss.
     """
-    cause = CAUSE_OF[root.kind]
+    cause = _cause(root)
     if outliers.cause != cause.id:
         return False
     if (root.saving_ps_per_step or 0.0) >= (outliers.saving_ps_per_step or 0.0):
         return True
     inside = total = 0
     for profile in context.profiles:
-        costs, found = profile.analysis.step_costs, find_outliers(profile, context.thresholds)
+        costs, found = profile.analysis.step_costs, find_outliers(profile, context.thresholds.of("step_outliers"))
         if costs is not None and found is not None:
             inside += int(costs.idle[found.rows, :, cause].sum())
             total += int(costs.idle[:, :, cause].sum())
@@ -86,7 +86,7 @@ def follows_an_empty_queue(context: Context, root: Finding, launches: Finding) -
         return False
     if (launches.share or 0.0) > limits.follows_loss * (root.share or 0.0):
         return False
-    inside, total = _shared_steps(context, root.gpus, CAUSE_OF[root.kind], Cause.LAUNCH)
+    inside, total = _shared_steps(context, root.gpus, _cause(root), Cause.LAUNCH)
     return total == 0 or inside >= limits.follows_steps * total
 
 
@@ -113,7 +113,7 @@ def makes_the_gpu_late(context: Context, imbalance: Finding, stall: Finding) -> 
     expected = "late_input" if stall.kind == "input_bound" else "late_host"
     if imbalance.cause != expected:
         return False
-    late, cause = set(imbalance.gpus), CAUSE_OF[stall.kind]
+    late, cause = set(imbalance.gpus), _cause(stall)
     idle = {account.ref: account.accounting.idle_of(cause) for account in context.accounts()}
     total = sum(idle.get(ref, 0) for ref in stall.gpus)
     return sum(idle.get(ref, 0) for ref in stall.gpus if ref in late) >= _ON_LATE_GPUS * total
@@ -124,7 +124,7 @@ def is_late_in_the_slow_steps(context: Context, imbalance: Finding, outliers: Fi
     late = set(imbalance.gpus)
     slow: set[int] = set()
     for profile in context.profiles:
-        found = find_outliers(profile, context.thresholds)
+        found = find_outliers(profile, context.thresholds.of("step_outliers"))
         slow |= set(found.numbers) if found is not None else set()
     inside = total = 0.0
     for arrivals in find_arrivals(context):
@@ -135,7 +135,8 @@ def is_late_in_the_slow_steps(context: Context, imbalance: Finding, outliers: Fi
     return total > 0 and inside >= _IN_SLOW_STEPS * total
 
 
-_STALLS = ("input_bound", "sync_stall", "compile_stall", "checkpoint_stall")
+# What empties the queue, and lays open the launches after it.
+_STALLS = tuple(rule.kind for rule in rules() if rule.idle_cause not in (None, Cause.LAUNCH))
 
 # In this order: who is late decides whose story it is, then the slow steps, then the launches.
 MERGES: tuple[Merge, ...] = (
@@ -164,7 +165,7 @@ def _joined(context: Context, merge: Merge, root: Finding, absorbed: Finding) ->
     # A flat list: who compares two runs must find what is still there, however often it was taken in.
     parts = (*root.absorbed, replace(absorbed, absorbed=()), *absorbed.absorbed)
     if merge.counts:
-        causes = (CAUSE_OF[root.kind], CAUSE_OF[absorbed.kind])
+        causes = (_cause(root), _cause(absorbed))
         gain = gain_of_causes(context, context.profiles, *causes)
         saving = max(gain, saving or 0.0) if gain is not None else saving
     if merge.adds == "sentence":

@@ -10,45 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from tb_gpu_doctor.diagnosis.registry import rule_of
+
 if TYPE_CHECKING:
     from tb_gpu_doctor.analysis.results import StepSource
+    from tb_gpu_doctor.diagnosis.rule import Rule
     from tb_gpu_doctor.diagnosis.telemetry_report import TelemetryReport
 
 Severity = Literal["critical", "warning", "info"]
 Verdict = Literal["critical", "warning", "ok", "cannot_tell"]
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 VERDICTS: tuple[Verdict, ...] = ("critical", "warning", "ok", "cannot_tell")
-
-# What the run costs time with; these findings are ordered by what mending them saves.
-TIMED_KINDS = frozenset(
-    {
-        "input_bound",
-        "launch_bound",
-        "sync_stall",
-        "compile_stall",
-        "checkpoint_stall",
-        "step_outliers",
-        "transfer_bound",
-        "op_placement",
-        "cpu_contention",
-        "imbalance",
-        "communication_bound",
-        "idle_gpus",
-    }
-)
-# What keeps the profile from telling; these say nothing of the run itself.
-PROFILE_KINDS = frozenset(
-    {
-        "no_gpu_plane",
-        "empty_gpu_plane",
-        "dropped_events",
-        "no_steps",
-        "short_profile",
-        "serialized_kernels",
-        "clock_skew",
-        "profiler_overhead",
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -152,9 +124,19 @@ class Finding:
         return f"findings/{self.kind}"
 
     @property
+    def rule(self) -> Rule:
+        """What the rule that found it declares of its kind."""
+        return rule_of(self.kind)
+
+    @property
+    def check(self) -> Phrase:
+        """How to see whether the advice helped."""
+        return Phrase(f"findings.{self.kind}.check")
+
+    @property
     def is_about_profile(self) -> bool:
         """Whether it says what the profile lacks rather than what is wrong with the run."""
-        return self.kind in PROFILE_KINDS
+        return self.rule.about == "profile"
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tb_gpu_doctor.analysis.results import CAUSE_IDS, Float64, StepCosts
 from tb_gpu_doctor.diagnosis.context import HostProfile
-from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.traces.columns import Int64
+
+if TYPE_CHECKING:
+    from tb_gpu_doctor.diagnosis.rules.step_outliers import Limits
 
 # The parts of a step that can grow: computing, moving data (collectives and copies), idle by cause.
 PARTS: tuple[str, ...] = ("compute", "communication", *CAUSE_IDS)
@@ -55,22 +58,22 @@ class Outliers:
         return tuple(steps.number[np.flatnonzero(steps.complete)[self.rows]].tolist())
 
 
-def outlying(durations: Int64, limits: Thresholds) -> Int64:
+def outlying(durations: Int64, limits: Limits) -> Int64:
     """Indices of the steps far above the median, by the median deviation; none where there are too few steps."""
-    if len(durations) < limits.outlier_min_steps:
+    if len(durations) < limits.min_steps:
         return np.zeros(0, np.int64)
     median = float(np.median(durations))
     deviation = _SCALE * float(np.median(np.abs(durations - median)))
-    border = max(median + limits.outlier_deviations * deviation, limits.outlier_ratio * median)
+    border = max(median + limits.deviations * deviation, limits.ratio * median)
     return np.asarray(np.flatnonzero(durations > border), dtype=np.int64)
 
 
-def find_outliers(profile: HostProfile, limits: Thresholds) -> Outliers | None:
+def find_outliers(profile: HostProfile, limits: Limits) -> Outliers | None:
     """The outlying steps of one host; None without any, or where steps are inferred without much confidence."""
     steps, costs = profile.analysis.steps, profile.analysis.step_costs
     if steps.source == "none" or costs is None or not costs.wall.size:
         return None
-    if steps.source == "inferred" and (steps.confidence or 0.0) < limits.outlier_min_confidence:
+    if steps.source == "inferred" and (steps.confidence or 0.0) < limits.min_confidence:
         return None
     durations = steps.durations()
     rows = outlying(durations, limits)

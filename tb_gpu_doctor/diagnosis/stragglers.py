@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tb_gpu_doctor.diagnosis.chance import binomial_tail, student_tail
-from tb_gpu_doctor.diagnosis.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from tb_gpu_doctor.diagnosis.rules.imbalance import Limits
 
 Float64 = NDArray[np.float64]
 # More units make the test no better, only slower.
@@ -35,7 +38,7 @@ class Split:
 
 
 def split_late(
-    lateness: Float64, unit_length: float, limits: Thresholds, processes: NDArray[np.int64] | None = None
+    lateness: Float64, unit_length: float, limits: Limits, processes: NDArray[np.int64] | None = None
 ) -> Split | None:
     """Split devices into late and early ones; None when nobody is late for sure.
 
@@ -50,9 +53,9 @@ def split_late(
     by turns perhaps, and together cost as much.
     """
     units, devices = lateness.shape
-    if units < limits.imbalance_min_units or devices < 2 or unit_length <= 0:
+    if units < limits.min_units or devices < 2 or unit_length <= 0:
         return None
-    for steady in (True, False) if units >= limits.imbalance_often_units else (True,):
+    for steady in (True, False) if units >= limits.often_units else (True,):
         found = _split(lateness, unit_length, limits, steady)
         if processes is not None:
             found = _split_processes(lateness, unit_length, limits, steady, processes, found)
@@ -64,7 +67,7 @@ def split_late(
 def _split_processes(
     lateness: Float64,
     unit_length: float,
-    limits: Thresholds,
+    limits: Limits,
     steady: bool,
     processes: NDArray[np.int64],
     found: Split | None,
@@ -88,12 +91,12 @@ def _split_processes(
     reference = middle(lateness[:, list(early)], axis=1)
     excess = lateness[:, list(late)] - reference[:, None]
     # one slow device does not make its neighbours late
-    if (middle(excess, axis=0) < limits.imbalance_warning / 2 * unit_length).any():
+    if (middle(excess, axis=0) < limits.warning / 2 * unit_length).any():
         return found
     return Split(late, early, excess, whole.persistence, steady)
 
 
-def _split(lateness: Float64, unit_length: float, limits: Thresholds, steady: bool) -> Split | None:
+def _split(lateness: Float64, unit_length: float, limits: Limits, steady: bool) -> Split | None:
     """Split at the largest gap of the typical lateness: the median, which one bad unit cannot move, or the mean.
 
     A device is late when its typical excess over the early ones reaches the threshold, or half of it beside
@@ -107,23 +110,23 @@ def _split(lateness: Float64, unit_length: float, limits: Thresholds, steady: bo
     cut = int(np.argmax(np.diff(typical[order])[least - 1 :])) + least
     early, candidates = order[:cut], order[cut:]
     reference = middle(lateness[:, early], axis=1)
-    needed = limits.imbalance_persistence if steady else limits.imbalance_often
+    needed = limits.persistence if steady else limits.often
     late: list[int] = []
     persistences: list[float] = []
     most = 0.0
     for device in candidates.tolist():
         excess = lateness[:, device] - reference
-        persistence = float(np.mean(excess >= limits.imbalance_warning / 2 * unit_length))
-        if float(middle(excess)) < limits.imbalance_warning / 2 * unit_length:
+        persistence = float(np.mean(excess >= limits.warning / 2 * unit_length))
+        if float(middle(excess)) < limits.warning / 2 * unit_length:
             continue
         if persistence < needed:
             continue
-        if _chance(lateness, device, excess, len(candidates)) > limits.imbalance_max_chance:
+        if _chance(lateness, device, excess, len(candidates)) > limits.max_chance:
             continue
         late.append(device)
         persistences.append(persistence)
         most = max(most, float(middle(excess)))
-    if most < limits.imbalance_warning * unit_length:
+    if most < limits.warning * unit_length:
         return None
     late.sort()
     others = tuple(device for device in range(lateness.shape[1]) if device not in late)

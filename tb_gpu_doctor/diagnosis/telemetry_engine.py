@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.engine import finish_findings
 from tb_gpu_doctor.diagnosis.model import (
     Diagnosis,
-    Finding,
     GpuRef,
     GpuReport,
     Phrase,
@@ -16,14 +15,9 @@ from tb_gpu_doctor.diagnosis.model import (
     StepsReport,
     Verdict,
 )
-from tb_gpu_doctor.diagnosis.rules.gpu_shared import check as check_gpu_shared
-from tb_gpu_doctor.diagnosis.rules.low_utilization import check as check_low_utilization
+from tb_gpu_doctor.diagnosis.registry import rules
+from tb_gpu_doctor.diagnosis.rules.low_utilization import Limits as LoadLimits
 from tb_gpu_doctor.diagnosis.rules.low_utilization import loads
-from tb_gpu_doctor.diagnosis.rules.memory_headroom import check as check_memory_headroom
-from tb_gpu_doctor.diagnosis.rules.memory_pressure import check as check_memory_pressure
-from tb_gpu_doctor.diagnosis.rules.pcie_degraded import check as check_pcie_degraded
-from tb_gpu_doctor.diagnosis.rules.power_throttle import check as check_power_throttle
-from tb_gpu_doctor.diagnosis.rules.thermal_throttle import check as check_thermal_throttle
 from tb_gpu_doctor.diagnosis.telemetry_gpus import judged, names, ref
 from tb_gpu_doctor.diagnosis.telemetry_report import report_telemetry
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
@@ -31,15 +25,6 @@ from tb_gpu_doctor.telemetry.joining import Joined, extent, newest
 from tb_gpu_doctor.telemetry.memory import measure as measure_memory
 from tb_gpu_doctor.telemetry.series import Telemetry
 
-TELEMETRY_RULES: tuple[Callable[[Context], Iterable[Finding]], ...] = (
-    check_thermal_throttle,
-    check_power_throttle,
-    check_low_utilization,
-    check_gpu_shared,
-    check_pcie_degraded,
-    check_memory_pressure,
-    check_memory_headroom,
-)
 _PS_PER_NS = 1000
 
 
@@ -61,7 +46,8 @@ def diagnose_telemetry(
         problems: what could not be read.
     """
     context = Context((), thresholds or Thresholds(), telemetry if isinstance(telemetry, Joined) else newest(telemetry))
-    findings = finish_findings(context, [finding for rule in TELEMETRY_RULES for finding in rule(context)])
+    found = [finding for rule in rules() if rule.about == "telemetry" for finding in rule.check(context)]
+    findings = finish_findings(context, found)
     spans = [span for recording in context.telemetry.recordings if (span := extent(recording)) is not None]
     severities = {finding.severity for finding in findings}
     verdict: Verdict = "cannot_tell"
@@ -92,16 +78,16 @@ def _gpu(gpu: GpuRef, name: str | None) -> GpuReport:
 
 def _limits_of_telemetry(context: Context) -> tuple[Phrase, ...]:
     """What telemetry cannot tell; what a high utilization does not mean is said where there is one."""
-    limits = context.thresholds
+    limits: LoadLimits = context.thresholds.of("low_utilization")
     known = loads(context)
     if not context.telemetry.gpus:
         return (Phrase("telemetry.doubts.no_gpus"),)
     if not known:
         return (Phrase("telemetry.doubts.no_profile"), Phrase("telemetry.doubts.too_short"))
     reasons = [Phrase("telemetry.doubts.no_profile")]
-    full = [gpu for gpu, load in known if load.utilization >= limits.utilization_full]
+    full = [gpu for gpu, load in known if load.utilization >= limits.full]
     if full:
-        least = min(load.utilization for _, load in known if load.utilization >= limits.utilization_full)
+        least = min(load.utilization for _, load in known if load.utilization >= limits.full)
         reasons.append(Phrase("telemetry.doubts.full", {"gpus": names(context, full), "used": least}))
     if any(measure_memory(gpu.series, gpu.recording.memory_growth) is None for gpu in judged(context)):
         reasons.append(Phrase("telemetry.doubts.memory"))

@@ -17,8 +17,6 @@ from tb_gpu_doctor.diagnosis.telemetry_gpus import names, ref, since
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry
 from tb_gpu_doctor.telemetry.throttling import Kind, State, around, bands, kind_masks, measure, state, typical
 
-# What the host does takes longer under the profiler; what a GPU does hardly does.
-_OF_THE_HOST = frozenset({"launch_bound", "cpu_contention", "sync_stall", "op_placement", "input_bound"})
 # While the profile was taken a GPU was throttled in this part of the samples around it.
 _THROTTLED = 0.5
 # Advice of an imbalance that a proven reason makes needless.
@@ -160,7 +158,4 @@ def mark_inflated(context: Context, findings: Sequence[Finding]) -> list[Finding
     if measured is None:
         return list(findings)
     sentence = Phrase("telemetry.inflated", {"more": measured.ratio - 1})
-    return [
-        replace(finding, explanation=(*finding.explanation, sentence)) if finding.kind in _OF_THE_HOST else finding
-        for finding in findings
-    ]
+    return [replace(f, explanation=(*f.explanation, sentence)) if f.rule.inflated_by_profiler else f for f in findings]

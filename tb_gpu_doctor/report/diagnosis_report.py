@@ -132,6 +132,8 @@ def _finding(finding: Finding, lang: str) -> dict[str, Any]:
     return {
         "kind": finding.kind,
         "severity": finding.severity,
+        "about": finding.rule.about,
+        "cost": finding.rule.cost,
         "gpus": [_gpu(ref) for ref in finding.gpus],
         "victims": [_gpu(ref) for ref in finding.victims],
         "cause": finding.cause,
@@ -140,6 +142,7 @@ def _finding(finding: Finding, lang: str) -> dict[str, Any]:
         "title": say(finding.title, lang),
         "explanation": "\n".join(say(phrase, lang) for phrase in finding.explanation),
         "advice": [say(phrase, lang) for phrase in finding.advice],
+        "check": say(finding.check, lang),
         "docs": finding.docs,
         "evidence": [_evidence(item, lang) for item in finding.evidence],
     }

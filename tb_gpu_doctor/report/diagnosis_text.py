@@ -53,9 +53,6 @@ _MAX_KERNELS = 5
 _MAX_EVIDENCE = 3
 # Two GPUs show the same moment when they share this much of it.
 _ALIKE = 0.9
-# Time spent in something is not time lost to it; and of a GPU without work the title says it all.
-_TIME_IN = frozenset({"low_occupancy", "tensor_cores_unused"})
-_COSTLESS = frozenset({"idle_gpus"})
 _FENCE = re.compile(r"\n?```[a-z]*\n(.*?)\n?```\n?", re.DOTALL)
 
 
@@ -136,6 +133,8 @@ class _Writer:
             yield from self.wrapped(Text(words), f"{indent}{number_}) ", indent + "   ")
             for line in code:
                 yield Text(f"{indent}     ").append(line, style="green") if line else Text()
+        yield Text(indent + text("report.how_to_check", lang))
+        yield from self.wrapped(Text(say(finding.check, lang)), indent + "   ", indent + "   ")
 
     def bars(self, diagnosis: Diagnosis) -> Iterator[Text]:
         """A bar for each GPU with its numbers beside it; on a narrow terminal these go on below."""
@@ -317,8 +316,9 @@ def _cells(values: Sequence[int], whole: int, width: int = _BAR_WIDTH) -> list[i
 
 def _cost(finding: Finding, lang: str) -> str:
     parts = []
-    if finding.share is not None and finding.kind not in _COSTLESS:
-        key = "time_in" if finding.kind in _TIME_IN else "share"
+    if finding.share is not None and finding.rule.cost != "none":
+        # Time spent in something is not time lost to it.
+        key = "time_in" if finding.rule.cost == "spent" else "share"
         parts.append(text(f"report.cost.{key}", lang, share=finding.share))
     if finding.saving_ps_per_step is not None:
         parts.append(text("report.cost.saving", lang, saving=finding.saving_ps_per_step))

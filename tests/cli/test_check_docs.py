@@ -14,7 +14,7 @@ import pytest
 
 from tb_gpu_doctor.cli.main import main
 from tb_gpu_doctor.comparison.check import Limits, read_limits
-from tb_gpu_doctor.diagnosis.rules import KINDS
+from tb_gpu_doctor.diagnosis.registry import kinds
 
 PAGE = Path(__file__).parents[2] / "docs" / "check.md"
 
@@ -53,7 +53,7 @@ def test_the_limits_of_the_page_can_be_read(page: Path, tmp_path: Path) -> None:
     block = re.search(r"```toml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     assert block is not None
     (tmp_path / "gpu-doctor.toml").write_text(block.group(1), encoding="utf-8")
-    limits = read_limits(str(tmp_path / "gpu-doctor.toml"), KINDS)
+    limits = read_limits(str(tmp_path / "gpu-doctor.toml"), kinds())
     assert limits.idle_by_cause and limits.allowed and limits.baseline and limits != Limits()
 
 

@@ -12,8 +12,7 @@ from tb_gpu_doctor.analysis.results import CAUSE_IDS
 from tb_gpu_doctor.analysis.step_costs import PART_IDS
 from tb_gpu_doctor.comparison.check import EXIT_STATUS, CheckResult, Limits, check, read_limits
 from tb_gpu_doctor.comparison.summary import FindingSum
-from tb_gpu_doctor.diagnosis.model import PROFILE_KINDS
-from tb_gpu_doctor.diagnosis.rules import KINDS
+from tb_gpu_doctor.diagnosis.registry import kinds
 from tb_gpu_doctor.traces.errors import TraceError
 from tests.comparison.summaries import MS, summary
 from tests.comparison.test_compare import finding, noisy
@@ -75,7 +74,7 @@ def test_each_limit_of_the_file_fires_and_passes_at_its_border(
     for content, status in ((allowed, "pass"), (exceeded, "regression")):
         if content is not None:
             (tmp_path / "gpu-doctor.toml").write_text(content, encoding="utf-8")
-            result = check(run, read_limits(str(tmp_path / "gpu-doctor.toml"), KINDS))
+            result = check(run, read_limits(str(tmp_path / "gpu-doctor.toml"), kinds()))
             assert (statuses(result)[ident], result.status) == (status, status)
 
 
@@ -86,9 +85,9 @@ def test_steps_that_never_vary_fall_on_either_side_of_the_border(step: float, st
     assert statuses(check(summary([step] * 6), Limits(), summary([100.0] * 6)))["step_time"] == status
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", sorted(kinds()))
 def test_every_kind_can_be_forbidden_and_allowed(kind: str) -> None:
-    about_profile = kind in PROFILE_KINDS
+    about_profile = kind in kinds("profile")
     found = {"doubts": (kind,)} if about_profile else {"findings": (finding(kind, "info"),)}
     run = summary(telemetry={"power_watts": 1.0}, **found)
     assert statuses(check(run, Limits(kinds=(kind,)))) == {f"findings.{kind}": "regression"}
@@ -268,7 +267,7 @@ def test_every_setting_arrives(tmp_path: Path) -> None:
         allowed = ["imbalance"]
         new = []
     """
-    assert read_limits(written(tmp_path, content), KINDS) == Limits(
+    assert read_limits(written(tmp_path, content), kinds()) == Limits(
         step_time_ms=120.0,
         step_time_increase=0.03,
         idle_share=0.15,
@@ -281,7 +280,7 @@ def test_every_setting_arrives(tmp_path: Path) -> None:
         new_findings=(),
         baseline=str(tmp_path / "ci" / "baseline.json"),
     )
-    assert read_limits(written(tmp_path, ""), KINDS) == Limits()
+    assert read_limits(written(tmp_path, ""), kinds()) == Limits()
 
 
 @pytest.mark.parametrize(
@@ -311,20 +310,20 @@ def test_every_setting_arrives(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_meant_is_an_error(tmp_path: Path, content: str | bytes, code: str, name: str | None) -> None:
     with pytest.raises(TraceError) as caught:
-        read_limits(written(tmp_path, content), KINDS)
+        read_limits(written(tmp_path, content), kinds())
     assert (caught.value.code, caught.value.params.get("name")) == (code, name)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(TraceError) as caught:
-        read_limits(str(tmp_path / "none.toml"), KINDS)
+        read_limits(str(tmp_path / "none.toml"), kinds())
     assert caught.value.code == "unreadable_file"
 
 
 def test_every_rule_is_a_kind() -> None:
-    assert {"input_bound", "imbalance", "thermal_throttle"} <= KINDS and len(KINDS) >= 25
+    assert {"input_bound", "imbalance", "thermal_throttle"} <= kinds() and len(kinds()) >= 25
 
 
 def test_a_mark_at_the_beginning_and_lines_of_windows_are_read(tmp_path: Path) -> None:
     content = b"\xef\xbb\xbf[limits]\r\nidle_share = 0.5\r\n"
-    assert read_limits(written(tmp_path, content), KINDS).idle_share == 0.5
+    assert read_limits(written(tmp_path, content), kinds()).idle_share == 0.5

@@ -15,7 +15,7 @@ from tb_gpu_doctor.comparison import baseline_file
 from tb_gpu_doctor.comparison.check import Limits, check
 from tb_gpu_doctor.comparison.compare import compare
 from tb_gpu_doctor.comparison.summarize import kinds_not_shown
-from tb_gpu_doctor.diagnosis.rules import KINDS
+from tb_gpu_doctor.diagnosis.registry import kinds
 from tests.comparison.summaries import summary
 from tests.comparison.test_compare import finding, obstacles
 from tests.diagnosis.build import profile
@@ -31,7 +31,7 @@ def not_shown(**options: object) -> frozenset[str]:
 def test_without_host_events_nothing_of_the_host_is_shown() -> None:
     assert "input_bound" in not_shown(with_host_events=False) and "sync_stall" in not_shown(with_host_events=False)
     assert "input_bound" not in not_shown()
-    assert not_shown(with_host_events=False) <= KINDS
+    assert not_shown(with_host_events=False) <= kinds()
 
 
 def test_few_steps_show_no_outliers() -> None:

@@ -58,6 +58,8 @@ def test_a_smaller_slowdown_proves_nothing() -> None:
 def test_a_slowdown_that_costs_nothing_is_none() -> None:
     profile = host(run(4))
     (measured,) = profile.analysis.contention
-    small = dataclasses.replace(measured, lost=int(0.9 * T.contention_warning * profile.analysis.accounting[0].wall))
+    small = dataclasses.replace(
+        measured, lost=int(0.9 * T.of("cpu_contention").warning * profile.analysis.accounting[0].wall)
+    )
     cheap = HostProfile(profile.label, profile.trace, dataclasses.replace(profile.analysis, contention=(small,)))
     assert found(cheap)[0] is None

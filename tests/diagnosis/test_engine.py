@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.engine import MAX_KERNELS, diagnose_profiles, order_findings
-from tb_gpu_doctor.diagnosis.model import PROFILE_KINDS, TIMED_KINDS, Finding, Phrase, Severity
+from tb_gpu_doctor.diagnosis.model import Finding, Phrase, Severity
+from tb_gpu_doctor.diagnosis.registry import kinds
 from tb_gpu_doctor.traces.errors import Note, TraceError
 from tests.diagnosis.build import MS, arrivals, kernel, profile
 
-KINDS = sorted(TIMED_KINDS | PROFILE_KINDS | {"low_occupancy", "underfilled_gpu", "tensor_cores_unused"})
+KINDS = sorted(kinds())
 
 
 def finding(kind: str, severity: Severity, share: float | None, saving: float | None) -> Finding:
@@ -37,7 +38,7 @@ def finding(kind: str, severity: Severity, share: float | None, saving: float | 
 def test_order(findings: list[Finding]) -> None:
     ordered = order_findings(findings)
     assert sorted(map(id, ordered)) == sorted(map(id, findings))
-    timed = [f for f in ordered if f.kind in TIMED_KINDS]
+    timed = [f for f in ordered if f.rule.lengthens_steps]
     assert list(ordered[: len(timed)]) == timed, "what costs time comes first"
     for first, second in itertools.pairwise(timed):
         savings = (first.saving_ps_per_step or 0, second.saving_ps_per_step or 0)

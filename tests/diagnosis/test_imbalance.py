@@ -281,7 +281,7 @@ def test_steady_lateness_is_found_through_small_noise(
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
     behind = rng.uniform(0, noise, (steps, devices))
     behind[:, sorted(slow)] += late
-    found = split_late(behind, 100.0, T)
+    found = split_late(behind, 100.0, T.of("imbalance"))
     assert found is not None
     assert set(found.late) == slow
     assert set(found.early) == set(range(devices)) - slow
@@ -297,7 +297,7 @@ def test_noise_alone_hardly_ever_looks_like_a_habit(devices: int, steps: int) ->
     for _ in range(400):
         behind = rng.exponential(20.0, (steps, devices))
         behind -= behind.min(axis=1, keepdims=True)
-        wrong += split_late(behind, 100.0, T) is not None
+        wrong += split_late(behind, 100.0, T.of("imbalance")) is not None
     print(devices, steps, wrong / 400)
     assert wrong / 400 < 0.05
 
@@ -314,5 +314,5 @@ def test_noise_in_collectives_hardly_ever_looks_like_turns(devices: int, units: 
         else:  # one GPU in a while is very late
             behind = rng.uniform(0, 5, (units, devices)) + 300 * (rng.random((units, devices)) < 0.05)
         behind -= behind.min(axis=1, keepdims=True)
-        wrong += split_late(behind, 100.0, T) is not None
+        wrong += split_late(behind, 100.0, T.of("imbalance")) is not None
     assert wrong / 100 < 0.05

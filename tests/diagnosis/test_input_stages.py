@@ -54,8 +54,8 @@ def finding_of(*pipelines: InputPipeline) -> Finding:
 
 
 def advice_of(found: Finding) -> list[str]:
-    assert found.advice[-1].key == "findings.checks.input_bound"
-    return [phrase.key.rsplit(".", 1)[1] for phrase in found.advice[:-1]]
+    assert found.check.key == "findings.input_bound.check"
+    return [phrase.key.rsplit(".", 1)[1] for phrase in found.advice]
 
 
 def said_of(found: Finding) -> list[str]:

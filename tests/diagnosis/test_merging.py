@@ -12,8 +12,9 @@ from tb_gpu_doctor.comparison.compare import compare_findings
 from tb_gpu_doctor.comparison.summarize import summarize
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
-from tb_gpu_doctor.diagnosis.merging import CAUSE_OF, MERGES, Merge, merge_findings
-from tb_gpu_doctor.diagnosis.model import TIMED_KINDS, Finding, Phrase
+from tb_gpu_doctor.diagnosis.merging import MERGES, Merge, merge_findings
+from tb_gpu_doctor.diagnosis.model import Finding, Phrase
+from tb_gpu_doctor.diagnosis.registry import rule_of, rules
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.telemetry.joining import Joined
 from tb_gpu_doctor.texts import has_text
@@ -26,7 +27,7 @@ EVERY_FOURTH = {3: 9_000.0, 7: 9_000.0, 11: 9_000.0}
 
 
 def timed(*profiles: HostProfile) -> list[Finding]:
-    return [finding for finding in diagnose_profiles(profiles).findings if finding.kind in TIMED_KINDS]
+    return [finding for finding in diagnose_profiles(profiles).findings if finding.rule.lengthens_steps]
 
 
 def keys(finding: Finding) -> list[str]:
@@ -35,14 +36,15 @@ def keys(finding: Finding) -> list[str]:
 
 def test_the_table_names_kinds_and_sentences_that_exist() -> None:
     for merge in MERGES:
-        assert merge.absorbing in TIMED_KINDS and merge.absorbed in TIMED_KINDS
+        assert rule_of(merge.absorbing).lengthens_steps and rule_of(merge.absorbed).lengthens_steps
         assert merge.absorbing != merge.absorbed
         if merge.adds == "sentence":
             assert has_text(f"findings.{merge.absorbed}.merged")
     pairs = [(merge.absorbing, merge.absorbed) for merge in MERGES]
     assert len(pairs) == len(set(pairs))
     assert not {(b, a) for a, b in pairs} & set(pairs), "nobody takes in who takes it in"
-    assert {cause.id for cause in CAUSE_OF.values()} == {"input", "launch", "sync", "compile", "checkpoint"}
+    causes = {rule.idle_cause.id for rule in rules() if rule.idle_cause is not None}
+    assert causes == {"input", "launch", "sync", "compile", "checkpoint"}
 
 
 # -- slow steps ----------------------------------------------------------------------------

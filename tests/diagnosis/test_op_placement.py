@@ -46,8 +46,8 @@ def found(profile: HostProfile) -> tuple[Finding | None, list[str]]:
 
 @pytest.mark.parametrize(
     ("share", "severity"),
-    [(T.placement_warning - 0.004, None), (T.placement_warning + 0.001, "warning"),
-     (T.placement_critical - 0.004, "warning"), (T.placement_critical + 0.002, "critical")],
+    [(T.of("op_placement").warning - 0.004, None), (T.of("op_placement").warning + 0.001, "warning"),
+     (T.of("op_placement").critical - 0.004, "warning"), (T.of("op_placement").critical + 0.002, "critical")],
 )  # fmt: skip
 def test_thresholds(share: float, severity: str | None) -> None:
     # 8 us around the op and 4 us of copies belong to it

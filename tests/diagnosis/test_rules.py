@@ -10,10 +10,12 @@ from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.context import HostProfile
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Finding, GpuRef
+from tb_gpu_doctor.diagnosis.rules import input_bound, launch_bound
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tests.diagnosis.build import HOST_EVENT, MS, kernel, profile
 
 T = Thresholds()
+INPUT, LAUNCH = input_bound.Limits(), launch_bound.Limits()
 
 
 def only(diagnosis: Diagnosis, kind: str) -> Finding:
@@ -37,8 +39,8 @@ def test_a_healthy_run_is_called_healthy() -> None:
 
 @pytest.mark.parametrize(
     ("share", "severity"),
-    [(T.input_warning - 0.001, None), (T.input_warning, "warning"), (T.input_critical - 0.001, "warning"),
-     (T.input_critical, "critical"), (0.9, "critical")],
+    [(INPUT.warning - 0.001, None), (INPUT.warning, "warning"), (INPUT.critical - 0.001, "warning"),
+     (INPUT.critical, "critical"), (0.9, "critical")],
 )  # fmt: skip
 def test_input_speaks_from_its_thresholds_on(share: float, severity: str | None) -> None:
     diagnosis = diagnose_profiles([profile(2, idle={Cause.INPUT: share})])
@@ -64,10 +66,10 @@ def test_input_names_only_the_gpus_that_wait() -> None:
 
 
 def test_gpus_near_the_threshold_share_the_trouble_of_the_others() -> None:
-    shares = [0.09, T.input_warning - 0.001, 0.046, 0.044, T.input_warning / 2 - 0.001]
+    shares = [0.09, INPUT.warning - 0.001, 0.046, 0.044, INPUT.warning / 2 - 0.001]
     made = profile(5, idle=[{Cause.INPUT: share} for share in shares])
     assert [gpu.id for gpu in only(diagnose_profiles([made]), "input_bound").gpus] == [0, 1, 2]
-    alike = profile(2, idle=[{Cause.INPUT: T.input_warning - 0.001}] * 2)
+    alike = profile(2, idle=[{Cause.INPUT: INPUT.warning - 0.001}] * 2)
     assert diagnose_profiles([alike]).findings == (), "one at least must reach it"
 
 
@@ -104,7 +106,11 @@ def test_idle_time_of_another_cause_is_no_input() -> None:
 
 @pytest.mark.parametrize(
     ("share", "severity"),
-    [(T.launch_warning - 0.001, None), (T.launch_warning, "warning"), (T.launch_critical, "critical")],
+    [
+        (LAUNCH.warning - 0.001, None),
+        (LAUNCH.warning, "warning"),
+        (LAUNCH.critical, "critical"),
+    ],
 )
 def test_launch_speaks_from_its_thresholds_on(share: float, severity: str | None) -> None:
     diagnosis = diagnose_profiles([profile(2, idle={Cause.LAUNCH: share}, gaps_per_step=20)])
@@ -112,9 +118,9 @@ def test_launch_speaks_from_its_thresholds_on(share: float, severity: str | None
 
 
 def test_a_few_pauses_before_launches_are_no_habit() -> None:
-    pauses = profile(1, steps=T.launch_min_gaps - 1, idle={Cause.LAUNCH: 0.1})
+    pauses = profile(1, steps=LAUNCH.min_gaps - 1, idle={Cause.LAUNCH: 0.1})
     assert "launch_bound" not in kinds(pauses)
-    assert "launch_bound" in kinds(profile(1, steps=T.launch_min_gaps, idle={Cause.LAUNCH: 0.1}))
+    assert "launch_bound" in kinds(profile(1, steps=LAUNCH.min_gaps, idle={Cause.LAUNCH: 0.1}))
 
 
 def test_single_long_pauses_are_told_from_many_short_ones() -> None:
@@ -352,5 +358,5 @@ def test_findings_of_several_hosts_are_one_finding() -> None:
 
 
 def test_a_custom_table_is_obeyed() -> None:
-    lax = dataclasses.replace(T, input_warning=0.5)
+    lax = Thresholds({"input_bound": input_bound.Limits(warning=0.5)})
     assert diagnose_profiles([profile(2, idle={Cause.INPUT: 0.3})], thresholds=lax).findings == ()

@@ -31,11 +31,11 @@ def kinds(profile: HostProfile) -> list[str]:
 @pytest.mark.parametrize(
     ("kernels", "streams", "reverse", "said"),
     [
-        (T.serialized_handovers + 1, T.serialized_streams, 0, True),
-        (T.serialized_handovers, T.serialized_streams, 0, False),
-        (60, T.serialized_streams - 1, 0, False),  # two streams in turn may depend on each other
-        (60, 2, T.serialized_reversed, True),
-        (60, 2, T.serialized_reversed - 1, False),
+        (T.of("serialized_kernels").handovers + 1, T.of("serialized_kernels").streams, 0, True),
+        (T.of("serialized_kernels").handovers, T.of("serialized_kernels").streams, 0, False),
+        (60, T.of("serialized_kernels").streams - 1, 0, False),  # two streams in turn may depend on each other
+        (60, 2, T.of("serialized_kernels").reversed, True),
+        (60, 2, T.of("serialized_kernels").reversed - 1, False),
     ],
 )
 def test_what_proves_it(kernels: int, streams: int, reverse: int, said: bool) -> None:

@@ -25,8 +25,8 @@ def only(*recorders: Recorder) -> Finding:
 
 @given(st.lists(st.integers(1, 1_000), max_size=30))
 def test_outlying_steps_by_the_definition(durations: list[int]) -> None:
-    found = outlying(np.array(durations, np.int64), T).tolist()
-    if len(durations) < T.outlier_min_steps:
+    found = outlying(np.array(durations, np.int64), T.of("step_outliers")).tolist()
+    if len(durations) < T.of("step_outliers").min_steps:
         assert found == []
         return
     middle = sorted(durations)
@@ -75,7 +75,7 @@ def test_only_the_gpu_whose_own_work_grew_is_to_blame() -> None:
             recorder.work(now + 8 + length, end + 100, number + 1, gpu=gpu, klass=1, name="ncclDevKernel_AllReduce")  # type: ignore[arg-type]
         now = end + 108
     made = host(recorder)
-    found = find_outliers(made, T)
+    found = find_outliers(made, T.of("step_outliers"))
     assert found is not None
     assert found.numbers == (6,) and found.devices == (1,)
     parts = dict(zip(PARTS, found.parts.tolist(), strict=True))
@@ -86,7 +86,7 @@ def test_only_the_gpu_whose_own_work_grew_is_to_blame() -> None:
 def test_a_small_loss_too_few_steps_and_equal_steps_are_no_finding() -> None:
     for recorder in (
         loop(steps=12),
-        loop(steps=T.outlier_min_steps - 1, compute={4: 3.0}),
+        loop(steps=T.of("step_outliers").min_steps - 1, compute={4: 3.0}),
         loop(steps=60, compute={4: 1.5}),  # half a step in sixty
         loop(steps=12, compute={4: 1.2}),
     ):
@@ -108,4 +108,4 @@ def test_inferred_steps_count_only_when_they_look_alike() -> None:
     for confidence, found in ((None, False), (0.8, False), (0.95, True)):
         steps = dataclasses.replace(made.analysis.steps, source="inferred", confidence=confidence)
         inferred = HostProfile("h", made.trace, dataclasses.replace(made.analysis, steps=steps))
-        assert (find_outliers(inferred, T) is not None) == found
+        assert (find_outliers(inferred, T.of("step_outliers")) is not None) == found

@@ -122,7 +122,9 @@ def test_reading_one_value_at_the_end_is_no_habit() -> None:
             looked_at(recorder, step, free, launch)
 
     made = host(loop(once, {5: 10_000}))
-    assert made.analysis.accounting[0].idle_of(Cause.SYNC) > T.sync_warning * made.analysis.accounting[0].wall
+    assert (
+        made.analysis.accounting[0].idle_of(Cause.SYNC) > T.of("sync_stall").warning * made.analysis.accounting[0].wall
+    )
     assert "sync_stall" not in [finding.kind for finding in diagnose_profiles([made]).findings]
 
 

@@ -76,8 +76,8 @@ def text(finding: Finding, lang: str = "en") -> str:
 
 @pytest.mark.parametrize(
     ("share", "severity"),
-    [(T.transfer_warning - 0.005, None), (T.transfer_warning + 0.001, "warning"),
-     (T.transfer_critical - 0.005, "warning"), (T.transfer_critical + 0.001, "critical")],
+    [(T.of("transfer_bound").warning - 0.005, None), (T.of("transfer_bound").warning + 0.001, "warning"),
+     (T.of("transfer_bound").critical - 0.005, "warning"), (T.of("transfer_bound").critical + 0.001, "critical")],
 )  # fmt: skip
 def test_thresholds(share: float, severity: str | None) -> None:
     finding = found(loop(share * STEP))

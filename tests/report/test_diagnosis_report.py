@@ -109,7 +109,7 @@ def test_every_situation_follows_the_schema(name: str, framework: str) -> None:
         assert data["language"] == lang
         assert all(math.isfinite(value) for value in numbers(data))
         for finding in data["findings"]:
-            sentences = [finding["title"], finding["explanation"], *finding["advice"]]
+            sentences = [finding["title"], finding["explanation"], *finding["advice"], finding["check"]]
             assert not [s for s in sentences if "findings." in s or "report." in s], "a key instead of a text"
             assert not [s for s in sentences if "unknown" in s.lower() or "desconocid" in s.lower()]
             assert len(finding["advice"]) >= 1
@@ -118,7 +118,7 @@ def test_every_situation_follows_the_schema(name: str, framework: str) -> None:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_languages_differ_in_words_only(name: str) -> None:
     def facts(value: Any, key: str = "") -> Any:
-        if key in ("title", "explanation", "advice", "what", "language", "warnings"):
+        if key in ("title", "explanation", "advice", "check", "what", "language", "warnings"):
             return None
         if isinstance(value, dict):
             return {k: facts(v, k) for k, v in value.items()}
@@ -129,7 +129,7 @@ def test_languages_differ_in_words_only(name: str) -> None:
     assert facts(english) == facts(spanish)
     for one, other in zip(english["findings"], spanish["findings"], strict=True):
         assert one["title"] != other["title"] and one["explanation"] != other["explanation"]
-        assert len(one["advice"]) == len(other["advice"])
+        assert len(one["advice"]) == len(other["advice"]) and one["check"] != other["check"]
 
 
 def test_the_structure_is_the_promised_one() -> None:

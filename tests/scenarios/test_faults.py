@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.scoring import MIN_COST, ruled_kinds
+from benchmarks.scoring import MIN_COST
 from simulator.faults.cases import PLANTS
+from tb_gpu_doctor.diagnosis.registry import kinds
 from tests.scenarios.chosen import pair_cases, scored, single_cases
 
 PLANTED_KINDS = tuple(sorted({plant.kind for plant in PLANTS.values()}))
@@ -42,4 +43,4 @@ def test_every_planted_kind_is_tried() -> None:
 
 
 def test_every_planted_kind_has_a_rule() -> None:
-    assert set(PLANTED_KINDS) <= set(ruled_kinds())
+    assert set(PLANTED_KINDS) <= kinds()

@@ -12,7 +12,8 @@ import pytest
 
 from simulator.faults.telemetry_runs import HEALTHY, PLANTS, TelemetryRun, healthy_run, planted_run
 from tb_gpu_doctor.diagnosis.model import Finding
-from tb_gpu_doctor.diagnosis.telemetry_engine import TELEMETRY_RULES, diagnose_telemetry
+from tb_gpu_doctor.diagnosis.registry import kinds
+from tb_gpu_doctor.diagnosis.telemetry_engine import diagnose_telemetry
 
 SEEDS = 12
 CONTROLS = 30
@@ -47,4 +48,4 @@ def test_planted_faults_are_found_and_little_else(name: str) -> None:
 
 
 def test_every_rule_is_tried() -> None:
-    assert len({plant.kind for plant in PLANTS.values()} | {"memory_headroom"}) == len(TELEMETRY_RULES)
+    assert {plant.kind for plant in PLANTS.values()} | {"memory_headroom"} == kinds("telemetry")

@@ -15,26 +15,14 @@ import pytest
 import tb_gpu_doctor
 from tb_gpu_doctor import texts
 from tb_gpu_doctor.analysis.results import CATEGORY_IDS, CAUSE_IDS
-from tb_gpu_doctor.diagnosis.model import PROFILE_KINDS, SEVERITIES, TIMED_KINDS, VERDICTS
+from tb_gpu_doctor.diagnosis.model import SEVERITIES, VERDICTS
+from tb_gpu_doctor.diagnosis.registry import kinds
 from tb_gpu_doctor.texts import UnknownText, all_keys, has_text, languages, pick_language, text
 from tb_gpu_doctor.texts.numbers import LocaleFormatter
 from tb_gpu_doctor.traces.sessions import UNREADABLE_SUFFIXES
 
 PACKAGE = Path(tb_gpu_doctor.__file__).parent
 ENGLISH, SPANISH = all_keys("en"), all_keys("es")
-KINDS = (
-    TIMED_KINDS
-    | PROFILE_KINDS
-    | {
-        "low_occupancy",
-        "underfilled_gpu",
-        "tensor_cores_unused",
-        "thermal_throttle",
-        "power_throttle",
-        "memory_headroom",
-    }
-    | {"memory_pressure", "low_utilization", "gpu_shared", "pcie_degraded"}
-)
 
 
 def placeholders(template: str) -> set[tuple[str, str]]:
@@ -167,8 +155,9 @@ def test_every_id_has_a_name() -> None:
         assert has_text(f"report.verdicts.{verdict}")
     for limiter in ("registers", "shared_memory", "block_size", "blocks"):
         assert has_text(f"report.limiters.{limiter}") and has_text(f"findings.low_occupancy.causes.{limiter}")
-    for kind in KINDS:
+    for kind in kinds():
         assert has_text(f"findings.{kind}.title")
+        assert has_text(f"findings.{kind}.check")
 
 
 def test_every_advice_is_given_by_some_rule() -> None:

@@ -56,6 +56,10 @@ export interface Evidence {
 export interface Finding {
   kind: string;
   severity: Severity;
+  /** What it is about: findings about the profile say what is missing to judge the run. */
+  about: "run" | "profile" | "telemetry";
+  /** What `share` is: time lost to it, time spent in it, or nothing that it costs. */
+  cost: "lost" | "spent" | "none";
   gpus: GpuRef[];
   victims: GpuRef[];
   cause: string | null;
@@ -64,6 +68,8 @@ export interface Finding {
   title: string;
   explanation: string;
   advice: string[];
+  /** How to see whether the advice helped. */
+  check: string;
   docs: string | null;
   evidence: Evidence[];
 }

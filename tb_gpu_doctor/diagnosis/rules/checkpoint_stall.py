@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from tb_gpu_doctor.diagnosis.asking import ask
 from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
 from tb_gpu_doctor.diagnosis.idle import cost_per_step, costliest_events, gap_evidence
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
+from tb_gpu_doctor.diagnosis.rule import Rule
 from tb_gpu_doctor.diagnosis.stops import find_stall
 
 KIND = "checkpoint_stall"
@@ -23,10 +25,18 @@ _SUMMARY = re.compile(r"summary|event_file_writer", re.I)
 _MAX_READ = 200
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Idle while weights or summaries are saved, of a GPU's window: now and then that must be."""
+
+    warning: float = 0.03
+    critical: float = 0.15
+
+
 def check(context: Context) -> Iterator[Finding]:
     """One finding for all GPUs above the threshold."""
-    limits = context.thresholds
-    stall = find_stall(context, Cause.CHECKPOINT, limits.checkpoint_warning)
+    limits: Limits = context.thresholds.of(KIND)
+    stall = find_stall(context, Cause.CHECKPOINT, limits.warning)
     if stall is None:
         return
     loss, stops = stall.loss, stall.stops
@@ -43,7 +53,7 @@ def check(context: Context) -> Iterator[Finding]:
     summaries = bool(_SUMMARY.search(stall.name))
     yield Finding(
         kind=KIND,
-        severity="critical" if loss.share >= limits.checkpoint_critical else "warning",
+        severity="critical" if loss.share >= limits.critical else "warning",
         title=Phrase(f"{key}.title", facts),
         explanation=(*explanation, *cost_per_step(context, loss)),
         advice=context.advice(
@@ -72,3 +82,16 @@ def _saves(profile: HostProfile, device: int) -> dict[int, int]:
         save = profile.calls.outermost(event, Kind.CHECKPOINT)
         found[save] = int(profile.trace.host_events.duration[save])
     return found
+
+
+RULE = Rule(
+    kind=KIND,
+    order=170,
+    about="run",
+    cost="lost",
+    reads=("idle_causes", "host_events", "steps"),
+    needs=("host_events",),
+    thresholds=Limits(),
+    idle_cause=Cause.CHECKPOINT,
+    check=check,
+)

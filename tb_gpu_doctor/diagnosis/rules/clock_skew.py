@@ -12,6 +12,7 @@ import numpy as np
 
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
+from tb_gpu_doctor.diagnosis.rule import Rule
 
 KIND = "clock_skew"
 _PS_PER_NS = 1_000
@@ -80,3 +81,13 @@ def _ahead(context: Context, index: int, offset: int) -> int | None:
     if own.wall_start_unix_ns is None or other.wall_start_unix_ns is None:
         return None
     return (own.wall_start_unix_ns - other.wall_start_unix_ns) * _PS_PER_NS - offset
+
+
+RULE = Rule(
+    kind=KIND,
+    order=460,
+    about="profile",
+    cost="none",
+    reads=("collectives", "clocks"),
+    check=check,
+)

@@ -16,10 +16,19 @@ from tb_gpu_doctor.analysis.job import Exposed
 from tb_gpu_doctor.diagnosis.asking import ask
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
+from tb_gpu_doctor.diagnosis.rule import Rule
 from tb_gpu_doctor.traces.columns import EventClass
 
 KIND = "communication_bound"
 _MAX_RANKS = 16
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Moving data between GPUs while nothing is computed, waiting for late ones not counted, of a GPU's window."""
+
+    warning: float = 0.10
+    critical: float = 0.30
 
 
 @dataclass(frozen=True)
@@ -33,19 +42,17 @@ class _Gpu:
 
 def check(context: Context) -> Iterator[Finding]:
     """One finding over all hosts; a remark where waiting and moving cannot be told apart."""
-    limits = context.thresholds
+    limits: Limits = context.thresholds.of(KIND)
     gpus = list(_gpus(context))
-    moving = [gpu for gpu in gpus if gpu.exposed.moving >= limits.communication_warning * gpu.wall]
+    moving = [gpu for gpu in gpus if gpu.exposed.moving >= limits.warning * gpu.wall]
     if moving:
         share = float(np.mean([gpu.exposed.moving / gpu.wall for gpu in moving]))
-        severity = "critical" if share >= limits.communication_critical else "warning"
+        severity = "critical" if share >= limits.critical else "warning"
         if context.job.missing_ranks:
             severity = "info"  # what looks like moving may be waiting for a rank whose file is missing
         yield _finding(context, moving, share, severity, "explanation")
         return
-    unsplit = [
-        gpu for gpu in gpus if gpu.exposed.moving + gpu.exposed.unsplit >= limits.communication_warning * gpu.wall
-    ]
+    unsplit = [gpu for gpu in gpus if gpu.exposed.moving + gpu.exposed.unsplit >= limits.warning * gpu.wall]
     if unsplit:
         share = float(np.mean([(gpu.exposed.moving + gpu.exposed.unsplit) / gpu.wall for gpu in unsplit]))
         yield _finding(context, unsplit, share, "info", "unsplit")
@@ -118,3 +125,14 @@ def _longest(profile: HostProfile, device: int, most: int) -> list[Evidence]:
             Evidence(profile.label, identity, int(events.start[row]), int(events.end[row]), None, number, name)
         )
     return items
+
+
+RULE = Rule(
+    kind=KIND,
+    order=200,
+    about="run",
+    cost="lost",
+    reads=("collectives", "steps"),
+    thresholds=Limits(),
+    check=check,
+)

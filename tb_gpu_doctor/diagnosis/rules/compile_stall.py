@@ -6,12 +6,14 @@ Reads: idle time charged to ``compile``, the names around those events, and the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.asking import ask
 from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
 from tb_gpu_doctor.diagnosis.idle import cost_per_step, costliest_events, gap_evidence
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
+from tb_gpu_doctor.diagnosis.rule import Rule
 from tb_gpu_doctor.diagnosis.stops import find_stall
 
 KIND = "compile_stall"
@@ -19,10 +21,18 @@ KIND = "compile_stall"
 _MAX_READ = 200
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Idle while something is compiled or traced, of a GPU's window: in steady state there is none."""
+
+    warning: float = 0.02
+    critical: float = 0.10
+
+
 def check(context: Context) -> Iterator[Finding]:
     """One finding for all GPUs above the threshold."""
-    limits = context.thresholds
-    stall = find_stall(context, Cause.COMPILE, limits.compile_warning)
+    limits: Limits = context.thresholds.of(KIND)
+    stall = find_stall(context, Cause.COMPILE, limits.warning)
     if stall is None:
         return
     loss, stops = stall.loss, stall.stops
@@ -35,7 +45,7 @@ def check(context: Context) -> Iterator[Finding]:
     if function is not None:
         explanation.append(Phrase(f"{key}.function", facts))
     # Compiling before the first step is no fault of the run; that it was recorded spoils the numbers.
-    critical = loss.share >= limits.compile_critical and not stops.only_first
+    critical = loss.share >= limits.critical and not stops.only_first
     yield Finding(
         kind=KIND,
         severity="critical" if critical else "warning",
@@ -73,3 +83,16 @@ def _functions(profile: HostProfile, device: int) -> dict[str, int]:
         if name is not None:
             found[name] = found.get(name, 0) + charge
     return found
+
+
+RULE = Rule(
+    kind=KIND,
+    order=160,
+    about="run",
+    cost="lost",
+    reads=("idle_causes", "host_events", "steps"),
+    needs=("host_events",),
+    thresholds=Limits(),
+    idle_cause=Cause.COMPILE,
+    check=check,
+)

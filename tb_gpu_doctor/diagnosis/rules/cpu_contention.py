@@ -7,18 +7,30 @@ work (`launch`, `host_other`, `sync`). How many processors the host has, a profi
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tb_gpu_doctor.diagnosis.contention_loss import ContentionLoss, contention_loss
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.idle import cost_per_step
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
+from tb_gpu_doctor.diagnosis.rule import Rule
 
 KIND = "cpu_contention"
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Idle because launching slows down while input workers run, of a GPU's window."""
+
+    warning: float = 0.05
+    critical: float = 0.15
+    # By how much the same calls must take longer beside many workers than beside few.
+    slowdown: float = 2.0
+
+
 def check(context: Context) -> Iterator[Finding]:
     """One finding for all GPUs above the threshold."""
-    limits = context.thresholds
+    limits: Limits = context.thresholds.of(KIND)
     loss = contention_loss(context)
     if loss is None:
         return
@@ -39,7 +51,7 @@ def check(context: Context) -> Iterator[Finding]:
     }
     yield Finding(
         kind=KIND,
-        severity="critical" if loss.share >= limits.contention_critical else "warning",
+        severity="critical" if loss.share >= limits.critical else "warning",
         title=Phrase(f"findings.{KIND}.title", facts),
         explanation=(
             Phrase(f"findings.{KIND}.explanation", facts),
@@ -69,3 +81,16 @@ def _evidence(loss: ContentionLoss) -> tuple[Evidence, ...]:
         )
         for account, measured in loss.found
     )
+
+
+RULE = Rule(
+    kind=KIND,
+    order=150,
+    about="run",
+    cost="lost",
+    reads=("idle_causes", "host_events", "input_pipelines", "steps"),
+    needs=("host_events",),
+    thresholds=Limits(),
+    inflated_by_profiler=True,
+    check=check,
+)

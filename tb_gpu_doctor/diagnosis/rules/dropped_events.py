@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
+from tb_gpu_doctor.diagnosis.rule import Rule
 
 KIND = "dropped_events"
 _CAPPED = "capped_export"
@@ -39,3 +40,15 @@ def check(context: Context) -> Iterator[Finding]:
         ),
         advice=context.advice(KIND, "shorter", "more_events@jax", "fewer_launches"),
     )
+
+
+RULE = Rule(
+    kind=KIND,
+    order=420,
+    about="profile",
+    cost="none",
+    reads=("recording",),
+    proves_no_health=True,
+    distorts="times",
+    check=check,
+)

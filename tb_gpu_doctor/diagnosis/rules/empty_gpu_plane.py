@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.missing import missing_gpu_finding
 from tb_gpu_doctor.diagnosis.model import Finding
+from tb_gpu_doctor.diagnosis.rule import Rule
 
 KIND = "empty_gpu_plane"
 
@@ -21,3 +22,13 @@ def check(context: Context) -> Iterator[Finding]:
         empty = [profile for profile in empty if profile.trace.errors]
     if empty:
         yield missing_gpu_finding(context, KIND, empty)
+
+
+RULE = Rule(
+    kind=KIND,
+    order=410,
+    about="profile",
+    cost="none",
+    reads=("gpus", "recording"),
+    check=check,
+)

@@ -6,9 +6,11 @@ Reads: how many other processes NVML lists, and the memory that is not this proc
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
+from tb_gpu_doctor.diagnosis.rule import Rule
 from tb_gpu_doctor.diagnosis.telemetry_gpus import judged, names, ref, worst_first
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry
 from tb_gpu_doctor.telemetry.load import Sharing, sharing
@@ -16,17 +18,27 @@ from tb_gpu_doctor.telemetry.load import Sharing, sharing
 KIND = "gpu_shared"
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Other processes on the GPU."""
+
+    # Of the recorded time.
+    time: float = 0.10
+    # Of the GPU's memory, below which they only are mentioned.
+    memory: float = 0.05
+
+
 def check(context: Context) -> Iterator[Finding]:
     """One finding for all shared GPUs: a warning where the others hold memory, or nobody knows how much."""
-    limits = context.thresholds
+    limits: Limits = context.thresholds.of(KIND)
     found = [
         (gpu, shared)
         for gpu in judged(context)
-        if (shared := sharing(gpu.series)) is not None and shared.share >= limits.shared_time
+        if (shared := sharing(gpu.series)) is not None and shared.share >= limits.time
     ]
     if not found:
         return
-    serious = [item for item in found if not _small(item[1], limits.shared_memory)]
+    serious = [item for item in found if not _small(item[1], limits.memory)]
     gpus = [gpu for gpu, _ in serious or found]
     by_gpu = {id(gpu): shared for gpu, shared in found}
     worst = max(by_gpu[id(gpu)].share for gpu in gpus)
@@ -69,3 +81,14 @@ def _ranks_beside(context: Context, gpu: GpuTelemetry) -> bool:
         if recording.process_id != gpu.recording.process_id
         for series in recording.gpus
     )
+
+
+RULE = Rule(
+    kind=KIND,
+    order=330,
+    about="telemetry",
+    cost="none",
+    reads=("telemetry",),
+    thresholds=Limits(),
+    check=check,
+)

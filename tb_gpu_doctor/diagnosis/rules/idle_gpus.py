@@ -9,30 +9,41 @@ said of them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
+from tb_gpu_doctor.diagnosis.rule import Rule
 
 KIND = "idle_gpus"
 
 _Identity = tuple[str, int]
 
 
+@dataclass(frozen=True)
+class Limits:
+    """GPUs without any work, of the profile's GPUs: a warning from one on."""
+
+    critical: float = 0.40
+    # Busy for less than this part of what a GPU of the job usually is, one did next to nothing.
+    nearly: float = 0.02
+
+
 def check(context: Context) -> Iterator[Finding]:
     """One finding for all GPUs without work; none where no GPU worked (`empty_gpu_plane`)."""
     if not context.has_gpu_work:
         return
-    limits = context.thresholds
+    limits: Limits = context.thresholds.of(KIND)
     busy = _busy(context)
-    usual = _usual(busy, limits.idle_gpus_nearly)
+    usual = _usual(busy, limits.nearly)
     seen: set[_Identity] = set()
     idle, evidence, shares, nearly = [], [], [], 0
     for profile in context.profiles:
         for device in profile.trace.devices:
             identity = _identity(profile, device.id)
-            if identity in seen or (busy[identity] > 0 and busy[identity] >= limits.idle_gpus_nearly * usual):
+            if identity in seen or (busy[identity] > 0 and busy[identity] >= limits.nearly * usual):
                 continue
             seen.add(identity)
             nearly += busy[identity] > 0
@@ -49,20 +60,20 @@ def check(context: Context) -> Iterator[Finding]:
         "count": len(idle),
         "total": len(busy),
         "nearly": nearly,
-        "least": limits.idle_gpus_nearly,
+        "least": limits.nearly,
     }
     explanation = [Phrase(f"findings.{KIND}.explanation", {**facts, "count": len(idle) - nearly})]
     if nearly:
         explanation = [*(explanation if len(idle) > nearly else []), Phrase(f"findings.{KIND}.nearly", facts)]
     yield Finding(
         kind=KIND,
-        severity="critical" if len(idle) / len(busy) >= limits.idle_gpus_critical else "warning",
+        severity="critical" if len(idle) / len(busy) >= limits.critical else "warning",
         title=Phrase(f"findings.{KIND}.{'title_nearly' if nearly else 'title'}", facts),
         explanation=tuple(explanation),
         advice=context.advice(KIND, "distribute@", "profiled_all", "visible_devices"),
         gpus=tuple(idle),
         share=float(np.mean(shares)),
-        evidence=tuple(evidence[: limits.max_evidence]),
+        evidence=tuple(evidence[: context.thresholds.max_evidence]),
     )
 
 
@@ -88,3 +99,14 @@ def _usual(busy: dict[_Identity, int], least: float) -> float:
 
 def _identity(profile: HostProfile, number: int) -> _Identity:
     return profile.trace.host or profile.label, number
+
+
+RULE = Rule(
+    kind=KIND,
+    order=210,
+    about="run",
+    cost="none",
+    reads=("gpus",),
+    thresholds=Limits(),
+    check=check,
+)

@@ -18,14 +18,33 @@ from tb_gpu_doctor.diagnosis.arrivals import Arrivals, Member, find_arrivals, pe
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.late_causes import Reason, late_reason
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
+from tb_gpu_doctor.diagnosis.rule import Rule
 from tb_gpu_doctor.diagnosis.stragglers import split_late
-from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 
 KIND = "imbalance"
 # From this many kernels more on, their number is worth a sentence.
 _DIFFERS = 1.01
 # Who comes last in this part of the collectives is named, even where it is no proven habit.
 _MOSTLY = 0.5
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Waiting for GPUs that come late, and when coming late is a habit."""
+
+    # Of the step.
+    warning: float = 0.10
+    critical: float = 0.20
+    # In how many of the steps the same GPUs must be late, and how many there must be.
+    persistence: float = 2 / 3
+    min_units: int = 3
+    # Or, of at least so many steps or collectives, in how many of them when they take turns.
+    often: float = 0.20
+    often_units: int = 20
+    # What part of the lateness a cause must explain to be named.
+    explained: float = 0.80
+    # How likely noise alone may show as much lateness; above it nothing is said.
+    max_chance: float = 0.01
 
 
 @dataclass(frozen=True)
@@ -47,8 +66,9 @@ class _Case:
 
 def check(context: Context) -> Iterator[Finding]:
     """One finding over all hosts."""
-    limits = context.thresholds
-    cases = [case for found in find_arrivals(context) if (case := _case(found, limits)) is not None]
+    limits: Limits = context.thresholds.of(KIND)
+    most = context.thresholds.max_evidence
+    cases = [case for found in find_arrivals(context) if (case := _case(found, limits, most)) is not None]
     if not cases:
         yield from _by_turns(context)
         return
@@ -73,7 +93,7 @@ def check(context: Context) -> Iterator[Finding]:
     hint, order = _hint(reason.cause, kernel_ratio)
     yield Finding(
         kind=KIND,
-        severity="critical" if share >= limits.imbalance_critical else "warning",
+        severity="critical" if share >= limits.critical else "warning",
         title=Phrase(f"findings.{KIND}.title", facts),
         explanation=(
             Phrase(f"findings.{KIND}.{sentence}", facts),
@@ -87,7 +107,7 @@ def check(context: Context) -> Iterator[Finding]:
         cause=reason.cause,
         share=share,
         saving_ps_per_step=float(np.mean(savings)) if savings else None,
-        evidence=tuple(item for case in cases for item in case.evidence)[: limits.max_evidence],
+        evidence=tuple(item for case in cases for item in case.evidence)[:most],
     )
 
 
@@ -97,7 +117,8 @@ def _by_turns(context: Context) -> Iterator[Finding]:
     With steps enough to see that somebody else is late each time, that is a finding like any other; before,
     only much waiting is worth a remark.
     """
-    lateness, limits = context.job.lateness, context.thresholds
+    limits: Limits = context.thresholds.of(KIND)
+    lateness = context.job.lateness
     if lateness is None:
         return
     found = lateness.collectives
@@ -110,11 +131,11 @@ def _by_turns(context: Context) -> Iterator[Finding]:
     if not shares:
         return
     share = float(np.mean(list(shares.values())))
-    sure = len(set(found.step[found.step >= 0].tolist())) >= limits.imbalance_min_units
-    sure |= len(found) >= limits.imbalance_often_units
-    if share < (limits.imbalance_warning if sure else limits.imbalance_critical):
+    sure = len(set(found.step[found.step >= 0].tolist())) >= limits.min_units
+    sure |= len(found) >= limits.often_units
+    if share < (limits.warning if sure else limits.critical):
         return
-    severity = "info" if not sure else "critical" if share >= limits.imbalance_critical else "warning"
+    severity = "info" if not sure else "critical" if share >= limits.critical else "warning"
     factors = [factor for member in shares if (factor := member.profile.per_step) is not None]
     # were all as late as the first, a step would end earlier by what a GPU waits on average
     waits = [value * member.window for member, value in shares.items()]
@@ -136,14 +157,14 @@ def _by_turns(context: Context) -> Iterator[Finding]:
         title=Phrase(f"findings.{KIND}.{'title_turns_last' if often_last else 'title_turns'}", facts),
         explanation=tuple(explanation),
         advice=context.advice(KIND, "pin_host", "even_work@"),
-        victims=refs([member for member, value in shares.items() if value >= limits.imbalance_warning]),
+        victims=refs([member for member, value in shares.items() if value >= limits.warning]),
         share=share,
         saving_ps_per_step=saving,
-        evidence=_longest_waits(context, limits),
+        evidence=_longest_waits(context),
     )
 
 
-def _longest_waits(context: Context, limits: Thresholds) -> tuple[Evidence, ...]:
+def _longest_waits(context: Context) -> tuple[Evidence, ...]:
     """The collectives in which somebody waited longest, each by who waited longest."""
     lateness = context.job.lateness
     if lateness is None:
@@ -151,7 +172,7 @@ def _longest_waits(context: Context, limits: Thresholds) -> tuple[Evidence, ...]
     found, items = lateness.collectives, []
     longest = lateness.wait.argmax(axis=1)
     waits = lateness.wait[np.arange(len(longest)), longest]
-    for row in np.argsort(-waits, kind="stable")[: limits.max_evidence].tolist():
+    for row in np.argsort(-waits, kind="stable")[: context.thresholds.max_evidence].tolist():
         column = int(longest[row])
         profile, device = context.profiles[int(found.trace[column])], int(found.device[column])
         start, wait = int(found.start[row, column]), int(waits[row])
@@ -189,7 +210,7 @@ def _details(reason: Reason) -> list[Phrase]:
     return []
 
 
-def _case(found: Arrivals, limits: Thresholds) -> _Case | None:
+def _case(found: Arrivals, limits: Limits, most: int) -> _Case | None:
     lateness, by_steps = found.units(limits)
     files = np.unique([id(member.profile) for member in found.members], return_inverse=True)[1]
     split = split_late(lateness, found.window / len(lateness), limits, files.reshape(-1))
@@ -204,7 +225,7 @@ def _case(found: Arrivals, limits: Thresholds) -> _Case | None:
     shares = tuple(value / found.window for value in lost)
     # With more late than early GPUs the early ones are the odd ones: count the loss over all.
     weight = 1.0 if len(late) <= len(early) else len(early) / len(found.members)
-    if float(np.mean(shares)) * weight < limits.imbalance_warning:
+    if float(np.mean(shares)) * weight < limits.warning:
         return None
     reason = late_reason(late, early, float(np.mean(shares)), limits)
     # Late by turns, each of them costs what the others cost in their turn.
@@ -224,7 +245,7 @@ def _case(found: Arrivals, limits: Thresholds) -> _Case | None:
         compute_ratio=_ratio(late, early, "compute"),
         kernel_ratio=_ratio(late, early, "kernels"),
         reason=reason,
-        evidence=_evidence(found, split.late, len(early), limits),
+        evidence=_evidence(found, split.late, len(early), most),
     )
 
 
@@ -237,14 +258,14 @@ def _ratio(late: Sequence[Member], early: Sequence[Member], field: str) -> float
     return top / bottom if bottom > 0 else 1.0
 
 
-def _evidence(found: Arrivals, late: Sequence[int], waiting: int, limits: Thresholds) -> tuple[Evidence, ...]:
+def _evidence(found: Arrivals, late: Sequence[int], waiting: int, most: int) -> tuple[Evidence, ...]:
     """The worst late arrivals, or the steps with the largest difference in compute."""
     items: list[tuple[int, Evidence]] = []
     for column in late:
         member = found.members[column]
         profile, gpu = member.profile, member.profile.trace.devices[member.device].id
         behind = found.behind[:, column]
-        for row in np.argsort(-behind, kind="stable")[: limits.max_evidence].tolist():
+        for row in np.argsort(-behind, kind="stable")[:most].tolist():
             excess = int(behind[row])
             if excess <= 0:
                 break
@@ -263,4 +284,15 @@ def _evidence(found: Arrivals, late: Sequence[int], waiting: int, limits: Thresh
                 what = Phrase("report.evidence.longer_compute", {"extra": excess})
             items.append((excess, Evidence(profile.label, gpu, start, end, None, number, what)))
     items.sort(key=lambda item: -item[0])
-    return tuple(item for _, item in items[: limits.max_evidence])
+    return tuple(item for _, item in items[:most])
+
+
+RULE = Rule(
+    kind=KIND,
+    order=190,
+    about="run",
+    cost="lost",
+    reads=("collectives", "steps", "kernels", "idle_causes", "host_events"),
+    thresholds=Limits(),
+    check=check,
+)

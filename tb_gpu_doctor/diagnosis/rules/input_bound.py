@@ -7,20 +7,31 @@ held it up, which stage of the pipeline sets the pace.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.idle import cost_per_step, gap_evidence, idle_loss, worst_event
 from tb_gpu_doctor.diagnosis.input_stages import advise, blamed_pipeline, describe
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
+from tb_gpu_doctor.diagnosis.rule import Rule
 
 KIND = "input_bound"
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Waiting for input, of a GPU's window."""
+
+    # xprof's own: 5 / 20 % of the step.
+    warning: float = 0.05
+    critical: float = 0.20
+
+
 def check(context: Context) -> Iterator[Finding]:
     """One finding for all GPUs above the threshold."""
-    limits = context.thresholds
-    loss = idle_loss(context, Cause.INPUT, limits.input_warning)
+    limits: Limits = context.thresholds.of(KIND)
+    loss = idle_loss(context, Cause.INPUT, limits.warning)
     if loss is None:
         return
     gpus = tuple(account.ref for account in loss.accounts)
@@ -48,7 +59,7 @@ def check(context: Context) -> Iterator[Finding]:
         advice = context.advice(KIND, "prefetch_tf_data", "parallel_map_tf_data", "workers_jax", "prefetch_jax")
     yield Finding(
         kind=KIND,
-        severity="critical" if loss.share >= limits.input_critical else "warning",
+        severity="critical" if loss.share >= limits.critical else "warning",
         title=Phrase(f"findings.{KIND}.title", facts),
         explanation=(*explanation, *cost_per_step(context, loss)),
         advice=(*advice, *context.advice(KIND, "fewer_bytes")),
@@ -57,3 +68,17 @@ def check(context: Context) -> Iterator[Finding]:
         saving_ps_per_step=loss.saving,
         evidence=gap_evidence(context, loss.accounts, Cause.INPUT),
     )
+
+
+RULE = Rule(
+    kind=KIND,
+    order=100,
+    about="run",
+    cost="lost",
+    reads=("idle_causes", "host_events", "input_pipelines", "steps"),
+    needs=("host_events",),
+    thresholds=Limits(),
+    idle_cause=Cause.INPUT,
+    inflated_by_profiler=True,
+    check=check,
+)

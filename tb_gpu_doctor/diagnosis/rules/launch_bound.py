@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.idle import IdleLoss, cost_per_step, gap_evidence, idle_loss
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
+from tb_gpu_doctor.diagnosis.rule import Rule
 
 KIND = "launch_bound"
 # From so many calls of Python per launch on, ops are handed over one by one.
@@ -24,15 +26,28 @@ _EAGER = 0.3
 _HARDLY_AHEAD = 0.4
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Waiting for the host to launch, of a GPU's window."""
+
+    # xprof's own: 3 / 15 % of the step.
+    warning: float = 0.03
+    critical: float = 0.15
+    # A launch-bound GPU waits again and again; a few pauses are another illness.
+    min_gaps: int = 8
+    # With half of the loss in fewer pauses than this, single calls are to blame, not a habit.
+    spread_gaps: int = 5
+
+
 def check(context: Context) -> Iterator[Finding]:
     """One finding for all GPUs above the threshold that wait again and again."""
-    limits = context.thresholds
-    loss = idle_loss(context, Cause.LAUNCH, limits.launch_warning, limits.launch_min_gaps)
+    limits: Limits = context.thresholds.of(KIND)
+    loss = idle_loss(context, Cause.LAUNCH, limits.warning, limits.min_gaps)
     if loss is None:
         return
     gpus = tuple(account.ref for account in loss.accounts)
     facts = {"gpus": context.names(gpus), "share": loss.share}
-    few = loss.half_gaps < limits.launch_spread_gaps
+    few = loss.half_gaps < limits.spread_gaps
     if few:
         pauses = {**facts, "half": round(loss.half_gaps), "longest": loss.longest_gap}
         explanation = Phrase(f"findings.{KIND}.explanation_few", pauses)
@@ -40,7 +55,7 @@ def check(context: Context) -> Iterator[Finding]:
         explanation = Phrase(f"findings.{KIND}.explanation", {**facts, "gaps": loss.gaps, "gap": loss.typical_gap})
     yield Finding(
         kind=KIND,
-        severity="critical" if loss.share >= limits.launch_critical else "warning",
+        severity="critical" if loss.share >= limits.critical else "warning",
         title=Phrase(f"findings.{KIND}.title", facts),
         explanation=(
             explanation,
@@ -140,3 +155,17 @@ def _advice(loss: IdleLoss) -> Iterator[str]:
     if not _between_steps(queues):
         yield from several
     yield from ("graphs@", "batch", "no_sync@", "fuse_optimizer@jax", "fuse_optimizer@pytorch")
+
+
+RULE = Rule(
+    kind=KIND,
+    order=110,
+    about="run",
+    cost="lost",
+    reads=("idle_causes", "host_events", "launches", "steps"),
+    needs=("host_events",),
+    thresholds=Limits(),
+    idle_cause=Cause.LAUNCH,
+    inflated_by_profiler=True,
+    check=check,
+)

@@ -9,23 +9,35 @@ persistent kernels are left out.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tb_gpu_doctor.analysis.kernel_families import USED
 from tb_gpu_doctor.analysis.occupancy import BLOCK_CHANGE, REGISTERS_CHANGE, SHARED_CHANGE, config_of, next_steps
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.kernel_picks import BY_DESIGN, KernelPick, kernel_evidence, mean_share, picks
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
+from tb_gpu_doctor.diagnosis.rule import Rule
 
 KIND = "low_occupancy"
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Time in kernels that can keep only few warps on a multiprocessor."""
+
+    # Theoretical occupancy below which a kernel is named.
+    low: float = 0.25
+    # Time in such kernels, of the window: below it a remark, from it on a warning.
+    warning: float = 0.05
+
+
 def check(context: Context) -> Iterator[Finding]:
     """One finding per limiter."""
-    limits = context.thresholds
+    limits: Limits = context.thresholds.of(KIND)
     low = [
         pick
         for pick in picks(context)
-        if not pick.row.persistent and pick.row.occupancy is not None and 0 < pick.row.occupancy < limits.occupancy_low
+        if not pick.row.persistent and pick.row.occupancy is not None and 0 < pick.row.occupancy < limits.low
     ]
     for limiter in sorted({pick.row.limiter or "" for pick in low}):
         group = [pick for pick in low if (pick.row.limiter or "") == limiter]
@@ -70,7 +82,8 @@ def _finding(context: Context, group: list[KernelPick], limiter: str | None, by_
         "blocks": ("larger_blocks", "find_op", "fuse@"),
         None: ("find_op", "fuse@"),
     }.get(limiter, ("find_op",))
-    warn = not by_design and share >= context.thresholds.occupancy_warning
+    limits: Limits = context.thresholds.of(KIND)
+    warn = not by_design and share >= limits.warning
     return Finding(
         kind=KIND,
         severity="warning" if warn else "info",
@@ -99,3 +112,17 @@ def _next_step(pick: KernelPick) -> list[Phrase]:
         facts[f"{names[change.what]}_from"], facts[f"{names[change.what]}_to"] = change.before, change.after
     which = step.changes[0].what if len(step.changes) == 1 else "both"
     return [Phrase(f"findings.{KIND}.next.{which}", facts)]
+
+
+RULE = Rule(
+    kind=KIND,
+    order=220,
+    about="run",
+    cost="spent",
+    reads=("kernels", "occupancy"),
+    needs=("occupancy",),
+    thresholds=Limits(),
+    of_kernels=True,
+    remarks_last=True,
+    check=check,
+)

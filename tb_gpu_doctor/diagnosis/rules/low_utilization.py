@@ -7,11 +7,13 @@ names no cause: it says that a profile is the next step.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
+from tb_gpu_doctor.diagnosis.rule import Rule
 from tb_gpu_doctor.diagnosis.telemetry_gpus import names, ref, worst_first
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry
 from tb_gpu_doctor.telemetry.load import Load, active_window, measure
@@ -21,13 +23,24 @@ KIND = "low_utilization"
 _DIFFERENT = 0.05
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Mean utilization, without a profile."""
+
+    # From so much idle time on it pays to look for the reason.
+    warning: float = 0.60
+    critical: float = 0.20
+    # From this utilization on it is said what it does not mean.
+    full: float = 0.95
+
+
 def check(context: Context) -> Iterator[Finding]:
-    """One finding for all GPUs below the threshold; silent with a profile, which knows better."""
+    """One finding for all GPUs below the threshold; the rule keeps quiet beside a profile, which knows better."""
     if context.profiles:
         return
-    limits = context.thresholds
+    limits: Limits = context.thresholds.of(KIND)
     known = loads(context)
-    found = [(gpu, load) for gpu, load in known if load.utilization < limits.utilization_warning]
+    found = [(gpu, load) for gpu, load in known if load.utilization < limits.warning]
     if not found:
         return
     gpus = [gpu for gpu, _ in found]
@@ -47,7 +60,7 @@ def check(context: Context) -> Iterator[Finding]:
     explanation.append(Phrase(f"findings.{KIND}.no_cause"))
     yield Finding(
         kind=KIND,
-        severity="critical" if mean < limits.utilization_critical else "warning",
+        severity="critical" if mean < limits.critical else "warning",
         title=Phrase(f"findings.{KIND}.title", facts),
         explanation=tuple(explanation),
         advice=context.advice(KIND, "profile", "profile_keras", "fewer_gpus"),
@@ -57,15 +70,26 @@ def check(context: Context) -> Iterator[Finding]:
 
 def loads(context: Context) -> list[tuple[GpuTelemetry, Load]]:
     """The load of every GPU of a recording while any of them trained."""
-    limits = context.thresholds
     found = []
     for recording in context.telemetry.recordings:
         gpus = [gpu for gpu in context.telemetry.gpus if gpu.recording is recording]
-        window = active_window(tuple(gpu.series for gpu in gpus), limits.telemetry_busy_percent)
+        window = active_window(tuple(gpu.series for gpu in gpus), context.thresholds.telemetry_busy_percent)
         if window is None:
             continue
         for gpu in gpus:
-            load = measure(gpu.series, limits.telemetry_busy_percent, recording.spans, window)
-            if load is not None and load.seconds > 0 and len(gpu.series) >= limits.telemetry_min_samples:
+            load = measure(gpu.series, context.thresholds.telemetry_busy_percent, recording.spans, window)
+            if load is not None and load.seconds > 0 and len(gpu.series) >= context.thresholds.telemetry_min_samples:
                 found.append((gpu, load))
     return found
+
+
+RULE = Rule(
+    kind=KIND,
+    order=320,
+    about="telemetry",
+    cost="none",
+    reads=("telemetry",),
+    thresholds=Limits(),
+    beside_profile=False,
+    check=check,
+)

@@ -7,10 +7,12 @@ framework takes nearly all memory at its start. Says: to about what the batch co
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.memory_needs import memory_needs
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
+from tb_gpu_doctor.diagnosis.rule import Rule
 from tb_gpu_doctor.diagnosis.telemetry_gpus import names_of
 from tb_gpu_doctor.telemetry.step_times import global_batch
 
@@ -21,18 +23,28 @@ _MANY = 10
 _LEAST_USED = 1e-6
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Need of memory, of what there is."""
+
+    # Up to here the batch could grow.
+    low: float = 0.60
+    # A grown batch must leave this part of the memory free for fragments and libraries.
+    spare: float = 0.10
+
+
 def check(context: Context) -> Iterator[Finding]:
     """One remark when even the fullest GPU has room; silent where any GPU's need cannot be told."""
-    limits = context.thresholds
+    limits: Limits = context.thresholds.of(KIND)
     needs = memory_needs(context)
     known = [memory for memory in needs.values() if memory is not None and memory.growth is None]
     if not needs or len(known) < len(needs):
         return
     fullest = max(known, key=lambda memory: memory.used)
-    if not _LEAST_USED <= fullest.used <= limits.memory_low:
+    if not _LEAST_USED <= fullest.used <= limits.low:
         return
     # Weights do not grow with the batch, so this is the least that it can become.
-    times = (1 - limits.memory_spare) / fullest.used
+    times = (1 - limits.spare) / fullest.used
     batches = {global_batch(recording.steps) for recording in context.telemetry.recordings}
     batch = batches.pop() if len(batches) == 1 else None
     facts = {
@@ -66,3 +78,15 @@ def _round_down(value: float, batch: int) -> int:
     whole = int(value)
     unit = int(10 ** max(0, len(str(whole)) - 2))
     return max(batch, whole // unit * unit)
+
+
+RULE = Rule(
+    kind=KIND,
+    order=360,
+    about="telemetry",
+    cost="none",
+    reads=("telemetry", "allocators"),
+    needs=("allocators",),
+    thresholds=Limits(),
+    check=check,
+)

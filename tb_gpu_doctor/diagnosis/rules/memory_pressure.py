@@ -6,12 +6,13 @@ Reads: the allocator's figures, from telemetry or the profile, or NVML's where m
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.memory_needs import memory_needs
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
+from tb_gpu_doctor.diagnosis.rule import Rule
 from tb_gpu_doctor.diagnosis.telemetry_gpus import judged, names, names_of, ref, worst_first
-from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry, extent
 from tb_gpu_doctor.telemetry.memory import Memory, measure
 
@@ -19,9 +20,21 @@ KIND = "memory_pressure"
 _PS_PER_S = 1e12
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Memory in use, of what there is, and its growth."""
+
+    # From here on an allocation may fail.
+    high: float = 0.95
+    # Memory that grows is a leak worth a warning if this part of the memory has gone since warm-up, or if it will
+    # all be gone within this many times the time already recorded.
+    leak_grown: float = 0.05
+    leak_soon: float = 10.0
+
+
 def check(context: Context) -> Iterator[Finding]:
     """One finding for the GPUs whose memory grows, else a remark about those that are nearly full."""
-    limits = context.thresholds
+    limits: Limits = context.thresholds.of(KIND)
     known = [
         (gpu, memory)
         for gpu in judged(context)
@@ -34,7 +47,7 @@ def check(context: Context) -> Iterator[Finding]:
     full = {
         gpu: memory
         for gpu, memory in memory_needs(context).items()
-        if memory is not None and memory.used >= limits.memory_high
+        if memory is not None and memory.used >= limits.high
     }
     if full:
         worst = max(full.values(), key=lambda memory: memory.used)
@@ -55,7 +68,7 @@ def check(context: Context) -> Iterator[Finding]:
         )
 
 
-def _leaks(gpu: GpuTelemetry, memory: Memory, limits: Thresholds) -> bool:
+def _leaks(gpu: GpuTelemetry, memory: Memory, limits: Limits) -> bool:
     """Whether the growth is large, or fills the memory within a time that matters."""
     growth, span = memory.growth, extent(gpu.recording)
     if growth is None or span is None:
@@ -99,3 +112,15 @@ def _leak(context: Context, growing: list[tuple[GpuTelemetry, Memory]]) -> Findi
         gpus=tuple(sorted(map(ref, gpus))),
         cause="growing",
     )
+
+
+RULE = Rule(
+    kind=KIND,
+    order=350,
+    about="telemetry",
+    cost="none",
+    reads=("telemetry", "allocators"),
+    needs=("allocators",),
+    thresholds=Limits(),
+    check=check,
+)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.missing import missing_gpu_finding
 from tb_gpu_doctor.diagnosis.model import Finding
+from tb_gpu_doctor.diagnosis.rule import Rule
 
 KIND = "no_gpu_plane"
 
@@ -16,3 +17,13 @@ def check(context: Context) -> Iterator[Finding]:
     without = [profile for profile in context.profiles if not profile.trace.devices]
     if without:
         yield missing_gpu_finding(context, KIND, without)
+
+
+RULE = Rule(
+    kind=KIND,
+    order=400,
+    about="profile",
+    cost="none",
+    reads=("gpus", "recording"),
+    check=check,
+)

@@ -6,11 +6,21 @@ Reads: where the steps come from and how sure they are. Holds the snippet that m
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
+from tb_gpu_doctor.diagnosis.rule import Rule
 
 KIND = "no_steps"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How sure inferred steps must be."""
+
+    # Inferred steps of which fewer look alike are to be taken with care.
+    sure: float = 0.90
 
 
 def check(context: Context) -> Iterator[Finding]:
@@ -28,7 +38,7 @@ def check(context: Context) -> Iterator[Finding]:
         least = min(inferred, key=lambda steps: steps.confidence or 0.0)
         facts = {"count": least.count, "median": context.median_step, "confidence": least.confidence}
         explanation = [Phrase(f"{key}.inferred", facts)]
-        if (least.confidence or 0.0) < context.thresholds.inferred_sure:
+        if (least.confidence or 0.0) < context.thresholds.of(KIND).sure:
             explanation.append(Phrase(f"{key}.unsure"))
         explanation.append(Phrase(f"{key}.consequence"))
     if context.framework == "pytorch":
@@ -48,3 +58,14 @@ def check(context: Context) -> Iterator[Finding]:
         explanation=tuple(explanation),
         advice=advice,
     )
+
+
+RULE = Rule(
+    kind=KIND,
+    order=430,
+    about="profile",
+    cost="none",
+    reads=("steps", "gpus"),
+    thresholds=Limits(),
+    check=check,
+)

@@ -15,9 +15,18 @@ from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.copy_loss import CopyLoss
 from tb_gpu_doctor.diagnosis.idle import cost_per_step, ranked_evidence
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
+from tb_gpu_doctor.diagnosis.rule import Rule
 
 KIND = "op_placement"
 _MAX_NAMES = 4
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Idle for ops on the CPU between GPU ops, their copies included, of a GPU's window."""
+
+    warning: float = 0.03
+    critical: float = 0.15
 
 
 @dataclass(frozen=True)
@@ -32,7 +41,7 @@ class _Op:
 
 def check(context: Context) -> Iterator[Finding]:
     """One finding for all GPUs above the threshold."""
-    limits = context.thresholds
+    limits: Limits = context.thresholds.of(KIND)
     loss = context.placed
     if loss is None:
         return
@@ -49,7 +58,7 @@ def check(context: Context) -> Iterator[Finding]:
     worst = {"name": ops[0].name, "time": ops[0].typical, "steps": ops[0].steps, "of": steps}
     yield Finding(
         kind=KIND,
-        severity="critical" if loss.share >= limits.placement_critical else "warning",
+        severity="critical" if loss.share >= limits.critical else "warning",
         title=Phrase(f"findings.{KIND}.title", facts),
         explanation=(
             Phrase(f"findings.{KIND}.{'explanation_more' if len(ops) > _MAX_NAMES else 'explanation'}", facts),
@@ -116,3 +125,16 @@ def _longest(profile: HostProfile, device: int, most: int) -> list[tuple[int, Ev
         )
         found.append((int(length[at]), evidence))
     return found
+
+
+RULE = Rule(
+    kind=KIND,
+    order=140,
+    about="run",
+    cost="lost",
+    reads=("idle_causes", "copies", "host_events", "steps"),
+    needs=("host_events",),
+    thresholds=Limits(),
+    inflated_by_profiler=True,
+    check=check,
+)

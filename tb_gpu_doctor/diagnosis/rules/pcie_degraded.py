@@ -6,9 +6,11 @@ Reads: link and maximum over the busy samples, since an idle GPU slows its link 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
+from tb_gpu_doctor.diagnosis.rule import Rule
 from tb_gpu_doctor.diagnosis.telemetry_gpus import judged, names, ref, worst_first
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry
 from tb_gpu_doctor.telemetry.load import Link, link
@@ -16,18 +18,28 @@ from tb_gpu_doctor.telemetry.load import Link, link
 KIND = "pcie_degraded"
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What a degraded link must carry to cost anything."""
+
+    # Of its rate; below it, it costs nothing.
+    traffic: float = 0.10
+
+
 def check(context: Context) -> Iterator[Finding]:
     """One finding for all such GPUs; a remark where hardly anything is sent over the links."""
-    limits = context.thresholds
+    limits: Limits = context.thresholds.of(KIND)
     found = [
-        (gpu, slow) for gpu in judged(context) if (slow := link(gpu.series, limits.telemetry_busy_percent)) is not None
+        (gpu, slow)
+        for gpu in judged(context)
+        if (slow := link(gpu.series, context.thresholds.telemetry_busy_percent)) is not None
     ]
     if not found:
         return
     by_gpu = {id(gpu): slow for gpu, slow in found}
     gpus = [gpu for gpu, _ in found]
     traffic = [slow.traffic for _, slow in found]
-    quiet = all(value is not None and value < limits.link_traffic for value in traffic)
+    quiet = all(value is not None and value < limits.traffic for value in traffic)
     facts = {"gpus": names(context, gpus), "lost": max(slow.lost for _, slow in found), "count": len(gpus)}
     explanation = [Phrase(f"findings.{KIND}.explanation", facts)]
     for gpu in worst_first([(gpu, slow.lost) for gpu, slow in found]):
@@ -64,3 +76,14 @@ def _described(context: Context, gpu: GpuTelemetry, slow: Link) -> list[Phrase]:
     if slow.replays:
         phrases.append(Phrase(f"findings.{KIND}.replays", facts))
     return phrases
+
+
+RULE = Rule(
+    kind=KIND,
+    order=340,
+    about="telemetry",
+    cost="none",
+    reads=("telemetry",),
+    thresholds=Limits(),
+    check=check,
+)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
+from tb_gpu_doctor.diagnosis.rule import Rule
 from tb_gpu_doctor.diagnosis.telemetry_gpus import judged, names, ref, since, worst_first
 from tb_gpu_doctor.telemetry.throttling import Throttling, measure
 
@@ -22,12 +23,11 @@ _LOWERED = 0.99
 
 def check(context: Context) -> Iterator[Finding]:
     """One finding for each cause: the power brake, the hardware for no told reason, a lowered limit, full power."""
-    limits = context.thresholds
     found = [
         (gpu, throttling)
         for gpu in judged(context)
-        for throttling in measure(gpu.series, limits.telemetry_busy_percent)
-        if throttling.kind in ("power", "other") and throttling.share >= limits.throttle_warning
+        for throttling in measure(gpu.series, context.thresholds.telemetry_busy_percent)
+        if throttling.kind in ("power", "other") and throttling.share >= context.thresholds.throttle_warning
     ]
     for cause in ("power_brake", "hardware", "lowered_limit", "full_power"):
         some = [(gpu, throttling) for gpu, throttling in found if _cause(throttling) == cause]
@@ -64,7 +64,9 @@ def check(context: Context) -> Iterator[Finding]:
         }
         yield Finding(
             kind=KIND,
-            severity=("critical" if worst >= limits.throttle_critical else "warning") if serious else "info",
+            severity=("critical" if worst >= context.thresholds.throttle_critical else "warning")
+            if serious
+            else "info",
             title=Phrase(f"findings.{KIND}.{_TITLES.get(cause, 'title')}", facts),
             explanation=tuple(explanation),
             advice=context.advice(KIND, *advice[cause]),
@@ -80,3 +82,13 @@ def _cause(throttling: Throttling) -> str:
         return "power_brake"
     limit, default = throttling.limit_watts, throttling.default_limit_watts
     return "lowered_limit" if limit and default and limit < _LOWERED * default else "full_power"
+
+
+RULE = Rule(
+    kind=KIND,
+    order=310,
+    about="telemetry",
+    cost="none",
+    reads=("telemetry",),
+    check=check,
+)

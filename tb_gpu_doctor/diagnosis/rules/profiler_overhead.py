@@ -7,13 +7,25 @@ grows is the host's part, so the figures about host and launches are marked as i
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
+from tb_gpu_doctor.diagnosis.rule import Rule
 from tb_gpu_doctor.telemetry.step_times import Overhead, overhead
 
 KIND = "profiler_overhead"
 _PS_PER_NS = 1000
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Profiled against unprofiled steps."""
+
+    ratio: float = 1.10
+    # How many there must be of each.
+    min_profiled: int = 3
+    min_unprofiled: int = 10
 
 
 def check(context: Context) -> Iterator[Finding]:
@@ -40,12 +52,24 @@ def check(context: Context) -> Iterator[Finding]:
 
 def worst_overhead(context: Context) -> Overhead | None:
     """The largest overhead above the threshold over all processes of the profile; None without any."""
-    limits = context.thresholds
+    limits: Limits = context.thresholds.of(KIND)
     found = []
     for recording in context.telemetry.recordings if context.profiles else ():
         windows = {g.window_ns for g in context.telemetry.gpus if g.recording is recording and g.window_ns is not None}
         for window in windows:
-            measured = overhead(recording, limits.overhead_min_profiled, limits.overhead_min_unprofiled, window)
-            if measured is not None and measured.ratio > limits.overhead_ratio:
+            measured = overhead(recording, limits.min_profiled, limits.min_unprofiled, window)
+            if measured is not None and measured.ratio > limits.ratio:
                 found.append(measured)
     return max(found, key=lambda item: item.ratio) if found else None
+
+
+RULE = Rule(
+    kind=KIND,
+    order=470,
+    about="profile",
+    cost="none",
+    reads=("telemetry", "steps"),
+    thresholds=Limits(),
+    distorts="longer",
+    check=check,
+)

@@ -7,23 +7,36 @@ A finding about the profile: without the profiler the run may well be faster.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tb_gpu_doctor.analysis.launches import StreamOverlap
 from tb_gpu_doctor.diagnosis.asking import ask
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
-from tb_gpu_doctor.diagnosis.thresholds import Thresholds
+from tb_gpu_doctor.diagnosis.rule import Rule
 
 KIND = "serialized_kernels"
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Streams whose kernels never overlap."""
+
+    # How many kernels must have waited for another stream's, on how many streams at least; or how many of those
+    # that waited must have been launched before it.
+    handovers: int = 20
+    streams: int = 3
+    reversed: int = 5
+
+
 def check(context: Context) -> Iterator[Finding]:
     """One finding for all GPUs whose streams take turns."""
+    limits: Limits = context.thresholds.of(KIND)
     found = [
         (profile, overlap)
         for profile in context.profiles
         for overlap in profile.analysis.serialized
-        if _proven(overlap, context.thresholds)
+        if _proven(overlap, limits)
     ]
     if not found:
         return
@@ -41,11 +54,11 @@ def check(context: Context) -> Iterator[Finding]:
     )
 
 
-def _proven(overlap: StreamOverlap, limits: Thresholds) -> bool:
+def _proven(overlap: StreamOverlap, limits: Limits) -> bool:
     """Two streams in turn may depend on each other; three, or kernels that overtake, need not."""
-    if overlap.reversed >= limits.serialized_reversed:
+    if overlap.reversed >= limits.reversed:
         return True
-    return overlap.streams >= limits.serialized_streams and overlap.handovers >= limits.serialized_handovers
+    return overlap.streams >= limits.streams and overlap.handovers >= limits.handovers
 
 
 def _evidence(profile: HostProfile, overlap: StreamOverlap) -> Evidence:
@@ -69,3 +82,16 @@ def _evidence(profile: HostProfile, overlap: StreamOverlap) -> Evidence:
             },
         ),
     )
+
+
+RULE = Rule(
+    kind=KIND,
+    order=450,
+    about="profile",
+    cost="none",
+    reads=("streams",),
+    thresholds=Limits(),
+    proves_no_health=True,
+    distorts="longer",
+    check=check,
+)

@@ -7,30 +7,42 @@ host did in the rest.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tb_gpu_doctor.diagnosis.asking import ask_one
 from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.host_activity import busiest_host_events
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
+from tb_gpu_doctor.diagnosis.rule import Rule
 
 KIND = "short_profile"
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What a profile must show of a run to judge it by (and `Thresholds.min_complete_steps`)."""
+
+    # What part of the recording the window must cover.
+    min_coverage: float = 0.50
+
+
 def check(context: Context) -> Iterator[Finding]:
     """One finding when any host with GPU work shows too few steps or too small a window."""
-    limits = context.thresholds
+    limits: Limits = context.thresholds.of(KIND)
     key = f"findings.{KIND}"
     explanation: list[Phrase] = []
     evidence: list[Evidence] = []
     advice: list[str] = []
     worked = [profile for profile in context.profiles if profile.has_gpu_work]
     counts = [p.analysis.steps.count for p in worked if p.analysis.steps.source != "none"]
-    if counts and min(counts) < limits.min_complete_steps:
-        explanation.append(Phrase(f"{key}.few_steps", {"count": min(counts), "least": limits.min_complete_steps}))
+    if counts and min(counts) < context.thresholds.min_complete_steps:
+        explanation.append(
+            Phrase(f"{key}.few_steps", {"count": min(counts), "least": context.thresholds.min_complete_steps})
+        )
         advice.append("more_steps@")
     coverages = [(value, profile) for profile in worked if (value := _coverage(profile)) is not None]
     coverage, profile = min(coverages, key=lambda item: item[0], default=(1.0, None))
-    if profile is not None and coverage < limits.min_window_coverage:
+    if profile is not None and coverage < limits.min_coverage:
         window, recorded = profile.analysis.window, profile.analysis.recorded
         assert window is not None and recorded is not None
         length = recorded[1] - recorded[0]
@@ -62,3 +74,15 @@ def _coverage(profile: HostProfile) -> float | None:
     if window is None or recorded is None or recorded[1] <= recorded[0]:
         return None
     return window.length / (recorded[1] - recorded[0])
+
+
+RULE = Rule(
+    kind=KIND,
+    order=440,
+    about="profile",
+    cost="none",
+    reads=("steps", "recording"),
+    thresholds=Limits(),
+    proves_no_health=True,
+    check=check,
+)

@@ -6,6 +6,7 @@ Reads: the wall time of the complete steps, and which part of the slow ones grew
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.host_activity import busiest_host_events
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
 from tb_gpu_doctor.diagnosis.outliers import Outliers, find_outliers
+from tb_gpu_doctor.diagnosis.rule import Rule
 from tb_gpu_doctor.traces.columns import Int64
 
 KIND = "step_outliers"
@@ -31,11 +33,27 @@ _ADVICE: dict[str, tuple[str, ...]] = {
 }
 
 
+@dataclass(frozen=True)
+class Limits:
+    """When a step stands out, and what such steps cost."""
+
+    # A step stands out from this many scaled median deviations above the median on (1.4826 makes the
+    # deviation that of a normal distribution), if it also is this much longer than the median.
+    deviations: float = 3.5
+    ratio: float = 1.25
+    # Fewer steps have no scatter to stand out of; inferred ones must nearly all look alike.
+    min_steps: int = 8
+    min_confidence: float = 0.90
+    # What they take longer than the median step, of all steps' time.
+    warning: float = 0.03
+    critical: float = 0.15
+
+
 def check(context: Context) -> Iterator[Finding]:
     """One finding over all hosts."""
-    limits = context.thresholds
+    limits: Limits = context.thresholds.of(KIND)
     found = [item for profile in context.profiles if (item := find_outliers(profile, limits)) is not None]
-    found = [item for item in found if _share(item) >= limits.outliers_warning]
+    found = [item for item in found if _share(item) >= limits.warning]
     if not found:
         return
     # Hosts that train together are slow together: those whose own work grew speak for all.
@@ -66,7 +84,7 @@ def check(context: Context) -> Iterator[Finding]:
         explanation.append(Phrase(f"{key}.inferred"))
     yield Finding(
         kind=KIND,
-        severity="critical" if share >= limits.outliers_critical else "warning",
+        severity="critical" if share >= limits.critical else "warning",
         title=Phrase(f"{key}.title", facts),
         explanation=tuple(explanation),
         advice=context.advice(KIND, *_ADVICE.get(worst.grown, ("rare_work", "pin_host")), "look_closer"),
@@ -127,3 +145,15 @@ def _evidence(context: Context, found: Sequence[Outliers]) -> tuple[Evidence, ..
                 rows.append((excess, Evidence(item.profile.label, gpu, start, end, None, number, what)))
     rows.sort(key=lambda pair: -pair[0])
     return tuple(evidence for _, evidence in rows[: context.thresholds.max_evidence])
+
+
+RULE = Rule(
+    kind=KIND,
+    order=180,
+    about="run",
+    cost="lost",
+    reads=("many_steps", "steps", "idle_causes", "host_events"),
+    needs=("many_steps",),
+    thresholds=Limits(),
+    check=check,
+)

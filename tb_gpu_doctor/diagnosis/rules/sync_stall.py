@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.idle import IdleLoss, cost_per_step, idle_loss
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
+from tb_gpu_doctor.diagnosis.rule import Rule
 from tb_gpu_doctor.diagnosis.stops import find_stops
 from tb_gpu_doctor.diagnosis.syncs import WaitSummary, find_waits, summarise_waits, wait_evidence
 
@@ -32,21 +34,32 @@ _VALUE = re.compile(
 )
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Idle because the host waited for the GPU and then had to start anew, of a GPU's window."""
+
+    warning: float = 0.05
+    critical: float = 0.15
+    # One value read at the end is no habit; and this part of the loss must follow a recorded wait.
+    min_gaps: int = 3
+    min_located: float = 0.50
+
+
 def check(context: Context) -> Iterator[Finding]:
     """One finding for all GPUs above the threshold whose waits were recorded."""
-    limits = context.thresholds
-    loss = idle_loss(context, Cause.SYNC, limits.sync_warning, limits.sync_min_gaps)
+    limits: Limits = context.thresholds.of(KIND)
+    loss = idle_loss(context, Cause.SYNC, limits.warning, limits.min_gaps)
     if loss is None:
         return
     waits = find_waits(loss.accounts)
     summary = summarise_waits(waits)
-    if summary is None or summary.located < limits.sync_min_located:
+    if summary is None or summary.located < limits.min_located:
         return
     gpus = tuple(account.ref for account in loss.accounts)
     facts = {"gpus": context.names(gpus), "share": loss.share, "gaps": loss.gaps, "gap": loss.typical_gap}
     yield Finding(
         kind=KIND,
-        severity="critical" if loss.share >= limits.sync_critical else "warning",
+        severity="critical" if loss.share >= limits.critical else "warning",
         title=Phrase(f"findings.{KIND}.title", facts),
         explanation=(
             Phrase(f"findings.{KIND}.explanation", facts),
@@ -95,3 +108,17 @@ def _advice(summary: WaitSummary) -> tuple[str, ...]:
     if any(_OP.match(name) for name in names):
         return ("static_shapes@", "read_rarely@")
     return ("read_rarely@", "find_caller@", "move_work@")
+
+
+RULE = Rule(
+    kind=KIND,
+    order=120,
+    about="run",
+    cost="lost",
+    reads=("idle_causes", "host_events", "steps"),
+    needs=("host_events",),
+    thresholds=Limits(),
+    idle_cause=Cause.SYNC,
+    inflated_by_profiler=True,
+    check=check,
+)

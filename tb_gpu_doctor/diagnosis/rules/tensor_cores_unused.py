@@ -8,6 +8,7 @@ without tensor cores and on those of which the profile does not tell.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,21 +16,32 @@ from tb_gpu_doctor.analysis.kernel_families import UNKNOWN, UNUSED, USED, takes_
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.kernel_picks import KernelPick, kernel_evidence, picks
 from tb_gpu_doctor.diagnosis.model import Finding, GpuRef, Phrase
+from tb_gpu_doctor.diagnosis.rule import Rule
 
 KIND = "tensor_cores_unused"
 # Where the type could use them as it is, what stands in the way is the shape or the library.
 PRECISION, SHAPE = "precision", "shape"
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Products of matrices and convolutions on a GPU with tensor cores that do not use them, of the window."""
+
+    info: float = 0.05
+    warning: float = 0.20
+    # Products whose names do not tell are mentioned from this part of the products' time on.
+    unknown: float = 0.20
+
+
 def check(context: Context) -> Iterator[Finding]:
     """One finding for all GPUs that lose enough."""
-    limits = context.thresholds
+    limits: Limits = context.thresholds.of(KIND)
     products: dict[GpuRef, list[KernelPick]] = {}
     for pick in picks(context, least_share=0.0):
         if pick.row.tensor_cores in (USED, UNUSED, UNKNOWN):
             products.setdefault(pick.ref, []).append(pick)
     lost = {ref: _share(own, UNUSED) for ref, own in products.items()}
-    affected = sorted(ref for ref, value in lost.items() if value >= limits.tensor_cores_info)
+    affected = sorted(ref for ref, value in lost.items() if value >= limits.info)
     if not affected:
         return
     group = [pick for ref in affected for pick in products[ref] if pick.row.tensor_cores == UNUSED]
@@ -50,11 +62,11 @@ def check(context: Context) -> Iterator[Finding]:
     }
     key = f"findings.{KIND}"
     explanation = [Phrase(f"{key}.explanation", facts), Phrase(f"{key}.causes.{cause}", facts)]
-    if unknown >= limits.tensor_cores_unknown:
+    if unknown >= limits.unknown:
         explanation.append(Phrase(f"{key}.unknown", facts))
     yield Finding(
         kind=KIND,
-        severity="warning" if share >= limits.tensor_cores_warning else "info",
+        severity="warning" if share >= limits.warning else "info",
         title=Phrase(f"{key}.title", facts),
         explanation=tuple(explanation),
         advice=context.advice(KIND, *_advice(cause, worst)),
@@ -75,3 +87,16 @@ def _advice(cause: str, worst: KernelPick) -> tuple[str, ...]:
     if takes_tf32(worst.profile.trace.devices[worst.row.device]):
         return ("bfloat16@", "tf32@", "multiples")
     return ("float16@", "loss_scaling@", "multiples")
+
+
+RULE = Rule(
+    kind=KIND,
+    order=240,
+    about="run",
+    cost="spent",
+    reads=("kernels", "tensor_cores"),
+    needs=("tensor_cores",),
+    thresholds=Limits(),
+    of_kernels=True,
+    check=check,
+)

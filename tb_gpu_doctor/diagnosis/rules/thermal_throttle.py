@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
+from tb_gpu_doctor.diagnosis.rule import Rule
 from tb_gpu_doctor.diagnosis.telemetry_gpus import judged, names, ref, since, worst_first
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry
 from tb_gpu_doctor.telemetry.throttling import Throttling, measure
@@ -19,12 +20,11 @@ KIND = "thermal_throttle"
 
 def check(context: Context) -> Iterator[Finding]:
     """One finding for all GPUs above the threshold."""
-    limits = context.thresholds
     found = [
         (gpu, throttling)
         for gpu in judged(context)
-        for throttling in measure(gpu.series, limits.telemetry_busy_percent)
-        if throttling.kind == "thermal" and throttling.share >= limits.throttle_warning
+        for throttling in measure(gpu.series, context.thresholds.telemetry_busy_percent)
+        if throttling.kind == "thermal" and throttling.share >= context.thresholds.throttle_warning
     ]
     if not found:
         return
@@ -37,7 +37,7 @@ def check(context: Context) -> Iterator[Finding]:
         explanation += describe(context, gpu, by_gpu[id(gpu)])
     yield Finding(
         kind=KIND,
-        severity="critical" if worst >= limits.throttle_critical else "warning",
+        severity="critical" if worst >= context.thresholds.throttle_critical else "warning",
         title=Phrase(f"findings.{KIND}.title", facts),
         explanation=tuple(explanation),
         advice=context.advice(KIND, "cooling", "watch", "lower_limit"),
@@ -65,3 +65,13 @@ def describe(context: Context, gpu: GpuTelemetry, throttling: Throttling) -> lis
     elif throttling.clock_mhz is not None and throttling.max_clock_mhz is not None:
         phrases.append(Phrase(f"findings.{KIND}.clock_top", facts))
     return phrases
+
+
+RULE = Rule(
+    kind=KIND,
+    order=300,
+    about="telemetry",
+    cost="none",
+    reads=("telemetry",),
+    check=check,
+)

@@ -7,6 +7,7 @@ which kind of host memory. Copies that belong to an op on the CPU are that op's 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from tb_gpu_doctor.analysis.transfers import CopyGroup
 from tb_gpu_doctor.diagnosis.asking import ask, ask_one
@@ -14,6 +15,7 @@ from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
 from tb_gpu_doctor.diagnosis.copy_loss import CopyLoss
 from tb_gpu_doctor.diagnosis.idle import cost_per_step
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
+from tb_gpu_doctor.diagnosis.rule import Rule
 from tb_gpu_doctor.traces.columns import CopyKind
 
 KIND = "transfer_bound"
@@ -30,9 +32,20 @@ _WAITS = 0.01
 _WORTH_SHOWING = 0.05
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Copies that nothing hides, and idle time during blocking copy calls, of a GPU's window."""
+
+    # xprof's own for output: 5 / 20 %.
+    warning: float = 0.05
+    critical: float = 0.15
+    # Without the step that loses most, the others must still lose this part of the first of these.
+    recurs: float = 0.50
+
+
 def check(context: Context) -> Iterator[Finding]:
     """One finding for all GPUs above the threshold."""
-    limits = context.thresholds
+    limits: Limits = context.thresholds.of(KIND)
     loss = context.copied
     if loss is None:
         return
@@ -41,7 +54,7 @@ def check(context: Context) -> Iterator[Finding]:
     waits = "explanation_waits" if loss.waited >= _WAITS else "explanation"
     yield Finding(
         kind=KIND,
-        severity="critical" if loss.share >= limits.transfer_critical else "warning",
+        severity="critical" if loss.share >= limits.critical else "warning",
         title=Phrase(f"findings.{KIND}.title", facts),
         explanation=(
             Phrase(f"findings.{KIND}.{waits}", facts),
@@ -188,3 +201,14 @@ def _copies(profile: HostProfile, device: int) -> list[tuple[int, Evidence]]:
         )
         found.append((cost, evidence))
     return found
+
+
+RULE = Rule(
+    kind=KIND,
+    order=130,
+    about="run",
+    cost="lost",
+    reads=("idle_causes", "copies", "host_events", "steps"),
+    thresholds=Limits(),
+    check=check,
+)

@@ -9,26 +9,36 @@ one profile; from which batch size on it is so large, only from two (`analysis.g
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.kernel_picks import KernelPick, kernel_evidence, mean_share, picks
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
+from tb_gpu_doctor.diagnosis.rule import Rule
 
 KIND = "underfilled_gpu"
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Time lost in kernels with fewer blocks than multiprocessors (time x empty share of the chip), of the window."""
+
+    info: float = 0.02
+    warning: float = 0.10
+
+
 def check(context: Context) -> Iterator[Finding]:
     """One finding for all GPUs whose kernels leave enough of the chip empty."""
-    limits = context.thresholds
+    limits: Limits = context.thresholds.of(KIND)
     small = [
         pick
         for pick in picks(context)
         if pick.row.sm_share is not None and pick.row.sm_share < 1 and not pick.row.persistent
     ]
     lost = {ref: sum(map(_lost, (p for p in small if p.ref == ref))) for ref in {pick.ref for pick in small}}
-    affected = sorted(ref for ref, value in lost.items() if value >= limits.underfilled_info)
+    affected = sorted(ref for ref, value in lost.items() if value >= limits.info)
     if not affected:
         return
     group = [pick for pick in small if pick.ref in affected]
@@ -46,7 +56,7 @@ def check(context: Context) -> Iterator[Finding]:
     }
     yield Finding(
         kind=KIND,
-        severity="warning" if share >= limits.underfilled_warning else "info",
+        severity="warning" if share >= limits.warning else "info",
         title=Phrase(f"findings.{KIND}.title", facts),
         explanation=(Phrase(f"findings.{KIND}.explanation", facts), *_to_fill(context, worst)),
         advice=context.advice(KIND, "batch@", "fuse@", "concurrent"),
@@ -83,3 +93,16 @@ def _to_fill(context: Context, worst: KernelPick) -> tuple[Phrase, ...]:
             found.append(Phrase(f"{key}.batch_wave", batches))
         break
     return tuple(found)
+
+
+RULE = Rule(
+    kind=KIND,
+    order=230,
+    about="run",
+    cost="lost",
+    reads=("kernels", "multiprocessors"),
+    needs=("multiprocessors",),
+    thresholds=Limits(),
+    of_kernels=True,
+    check=check,
+)

@@ -12,7 +12,6 @@ import { RichText } from "../../ui/RichText";
 import { Section } from "../../ui/Section";
 import { Term } from "../../ui/Term";
 import { type EvidenceGroup, groupEvidence } from "./evidence";
-import { ABOUT_PROFILE, COSTLESS } from "./kinds";
 
 const FEW_EVIDENCE = 5;
 
@@ -69,12 +68,11 @@ function EvidenceList({ finding, hosts, total }: { finding: Finding; hosts: bool
   );
 }
 
-// Time spent in something is not time lost to it.
-const TIME_IN = new Set(["low_occupancy"]);
-
 function Cost({ finding }: { finding: Finding }) {
-  const { kind, saving_ms_per_step: saving, share } = finding;
-  if ((saving === null && share === null) || COSTLESS.has(kind)) return null;
+  const { cost, saving_ms_per_step: saving, share } = finding;
+  if ((saving === null && share === null) || cost === "none") return null;
+  // Time spent in something is not time lost to it.
+  const spent = cost === "spent";
   return (
     <div class="cost">
       {saving !== null ? (
@@ -88,8 +86,8 @@ function Cost({ finding }: { finding: Finding }) {
       ) : null}
       {share !== null ? (
         <p class={saving === null ? undefined : "muted"}>
-          {t(TIME_IN.has(kind) ? "takes_before" : "costs_before")}{" "}
-          <Term text={t(TIME_IN.has(kind) ? "takes_hint" : "share_hint")}>
+          {t(spent ? "takes_before" : "costs_before")}{" "}
+          <Term text={t(spent ? "takes_hint" : "share_hint")}>
             <span class={saving === null ? "cost-main" : undefined}>{formatPercent(share)}</span>
           </Term>{" "}
           {t("of_window")}
@@ -120,17 +118,8 @@ function Explanation({ text }: { text: string }) {
   );
 }
 
-/** The advice, and apart from it how to see that it helped: the sentence that the server ends it with. */
-export function splitAdvice(advice: readonly string[]): { advice: readonly string[]; check: string | null } {
-  const last = advice[advice.length - 1];
-  const mark = last?.match(/^(?:Check|Comprobación): */);
-  if (!last || !mark) return { advice, check: null };
-  const check = last.slice(mark[0].length);
-  return { advice: advice.slice(0, -1), check: check.charAt(0).toUpperCase() + check.slice(1) };
-}
-
 function Body({ finding, hosts, total }: { finding: Finding; hosts: boolean; total: number }) {
-  const { advice, check } = splitAdvice(finding.advice);
+  const { advice, check } = finding;
   return (
     <>
       <Explanation text={finding.explanation} />
@@ -227,8 +216,8 @@ function Card({ finding, result, id, first }: CardProps) {
 /** What is wrong, in order of cost; and apart from it what the profile could not tell, and why. */
 export function Findings({ result }: { result: Diagnosis }) {
   const cards = result.findings.map((finding, i) => ({ finding, id: `${finding.kind}.${i}` }));
-  const problems = cards.filter(({ finding }) => !ABOUT_PROFILE.has(finding.kind));
-  const limits = cards.filter(({ finding }) => ABOUT_PROFILE.has(finding.kind));
+  const problems = cards.filter(({ finding }) => finding.about !== "profile");
+  const limits = cards.filter(({ finding }) => finding.about === "profile");
   // The first reason not to judge is in the verdict's sentence already.
   const warnings = result.profile.warnings;
   return (

@@ -3,7 +3,6 @@ import { cleanText, formatInt, formatMeasured, formatPercent } from "../../forma
 import { plural, t } from "../../i18n";
 import { Icon } from "../../ui/Icon";
 import { Term } from "../../ui/Term";
-import { ABOUT_PROFILE, COSTLESS } from "./kinds";
 
 /** Mean share of the window in which the GPUs computed; null when unknown. */
 export function meanCompute(result: Diagnosis): number | null {
@@ -16,7 +15,7 @@ export function meanCompute(result: Diagnosis): number | null {
 /** Why nothing can be said (the first note does), and where to read what to do about it. */
 function cannotTell({ profile, findings }: Diagnosis): string {
   const parts = [profile.warnings[0] ?? t("verdict_cannot_tell_text")];
-  if (findings.some((finding) => ABOUT_PROFILE.has(finding.kind))) parts.push(t("verdict_cannot_tell_findings"));
+  if (findings.some((finding) => finding.about === "profile")) parts.push(t("verdict_cannot_tell_findings"));
   return parts.join(" ");
 }
 
@@ -33,7 +32,7 @@ export function verdictSentence(result: Diagnosis): string {
   const cost =
     worst.saving_ms_per_step !== null
       ? t("verdict_cost_step", { cost: formatMeasured(worst.saving_ms_per_step) })
-      : worst.share !== null && !COSTLESS.has(worst.kind) && !worst.title.includes("%")
+      : worst.share !== null && worst.cost !== "none" && !worst.title.includes("%")
         ? t("verdict_cost_share", { share: formatPercent(worst.share) })
         : "";
   const counts = [

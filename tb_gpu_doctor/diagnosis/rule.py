@@ -1,0 +1,92 @@
+"""What a rule declares of itself: everything that the rest of the program has to know of its kind of finding.
+
+Each file of `diagnosis.rules` holds one `RULE`. Lists of kinds are never written down elsewhere: the order of the
+findings, what a finding costs in words, what a profile could not show and which findings make two runs incomparable
+all follow from these declarations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+from tb_gpu_doctor.analysis.results import Cause
+
+if TYPE_CHECKING:
+    from tb_gpu_doctor.diagnosis.context import Context
+    from tb_gpu_doctor.diagnosis.model import Finding
+
+# What a finding is about: the training run, the profile that shows it, or the GPUs as telemetry saw them.
+About = Literal["run", "profile", "telemetry"]
+# What its share of the window is: time lost to it, time spent in it, or nothing that it costs.
+Cost = Literal["lost", "spent", "none"]
+# What the times of a profile with it are, compared with those of a run that nobody profiled.
+Distortion = Literal["nothing", "times", "longer"]
+Fact = Literal[
+    "gpus",  # which GPUs there are, and how long each was busy
+    "recording",  # what the file says of itself: its length, its warnings, what it lost
+    "steps",  # borders of the steps, and what each cost
+    "many_steps",  # so many complete steps that one of them can stand out
+    "idle_causes",  # idle time by cause
+    "host_events",  # what the host's threads did
+    "input_pipelines",  # stages and workers of the input
+    "launches",  # launch calls, and how far ahead of the GPU they were
+    "copies",  # copies and memsets with their bytes
+    "collectives",  # who entered a collective when, over all files
+    "clocks",  # how far the files' clocks are apart
+    "streams",  # which kernels of several streams overlapped
+    "kernels",  # the table of kernels
+    "occupancy",  # warps per multiprocessor of each kernel
+    "multiprocessors",  # how many multiprocessors the GPU has, so how many a grid fills
+    "tensor_cores",  # which kernels work on tensor cores
+    "allocators",  # what the framework's allocators needed
+    "telemetry",  # what a monitor recorded beside training
+]
+FACTS: tuple[Fact, ...] = get_args(Fact)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One kind of finding.
+
+    Attributes:
+        kind: stable id; also the name of its file, its texts and its page.
+        order: where it stands among the rules; findings that cost the same stand in this order.
+        about: what its findings are about.
+        cost: what the share of its findings is.
+        reads: the facts that it looks at.
+        check: from a context to the findings that it proves.
+        needs: those of ``reads`` without any of which it must stay silent, however the run went.
+        thresholds: a frozen dataclass of what it has to itself; None where it has none. `Thresholds.of` gives the one
+            in force.
+        idle_cause: the cause whose idle time its findings count.
+        of_kernels: it judges kernels that run, and not time in which none does: its share is one of kernel time, and
+            it stands behind what makes a step longer.
+        remarks_last: its mere remarks tell of what is slow by design, and stand behind those that ask for a change.
+        inflated_by_profiler: it counts time of the host, which a profiler makes longer.
+        beside_profile: whether it also speaks where there is a profile, which may know better.
+        proves_no_health: a profile with such a finding is no proof that nothing is wrong.
+        distorts: what such a finding says of the times in the profile.
+    """
+
+    kind: str
+    order: int
+    about: About
+    cost: Cost
+    reads: tuple[Fact, ...]
+    check: Callable[[Context], Iterable[Finding]]
+    needs: tuple[Fact, ...] = ()
+    thresholds: object = None
+    idle_cause: Cause | None = None
+    of_kernels: bool = False
+    remarks_last: bool = False
+    inflated_by_profiler: bool = False
+    beside_profile: bool = True
+    proves_no_health: bool = False
+    distorts: Distortion = "nothing"
+
+    @property
+    def lengthens_steps(self) -> bool:
+        """Whether mending it makes steps shorter; such findings come first, by what that saves."""
+        return self.about == "run" and not self.of_kernels
