@@ -144,7 +144,7 @@ describe("the verdict", () => {
 
   it("says why nothing can be said, and where to read on", () => {
     const profile = { ...result().profile, warnings: ["The GPUs are idle, and it does not show why.", "Other."] };
-    const short = finding({ kind: "short_profile", severity: "warning" });
+    const short = finding({ kind: "short_profile", severity: "warning", about: "profile", cost: "none" });
     expect(verdictSentence(result({ verdict: "cannot_tell" }))).toMatch(/lacks/);
     expect(verdictSentence(result({ verdict: "cannot_tell", profile }))).toBe(profile.warnings[0]);
     expect(verdictSentence(result({ verdict: "cannot_tell", profile, findings: [short] }))).toBe(
