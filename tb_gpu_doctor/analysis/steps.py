@@ -295,9 +295,8 @@ def infer_steps(trace: Trace) -> Steps | None:
         first = np.flatnonzero(events.name[rows] == name) + rows.start
         first = first[events.klass[first] == EventClass.COMPUTE]
         begins.append(events.start[first])
-    count = max(len(begin) for begin in begins)
-    main_begin = begins[int(events.device[main[0]])]
-    starts = main_begin[:count]
+    starts = begins[int(events.device[main[0]])]
+    count = len(starts)
     for device, begin in zip(trace.devices, begins, strict=True):
         if len(begin) != count:
             continue  # another sequence: no step of this GPU can be told

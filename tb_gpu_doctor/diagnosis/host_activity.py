@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from tb_gpu_doctor.diagnosis.context import HostProfile
+from tb_gpu_doctor.traces.columns import UNNAMED
 
 # Bookkeeping of the thread pools and of the profiler, no work of its own.
-_IGNORED = ("<UNKNOWN>", "ThreadpoolListener", "ThreadPool::", "StartRegion", "StopRegion")
+_IGNORED = (UNNAMED, "ThreadpoolListener", "ThreadPool::", "StartRegion", "StopRegion")
 
 
 def busiest_host_events(profile: HostProfile, spans: Sequence[tuple[int, int]], most: int = 3) -> list[tuple[str, int]]:

@@ -9,7 +9,7 @@ one clock: times of two traces are never subtracted from each other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from functools import cached_property
 from itertools import pairwise
@@ -135,7 +135,7 @@ class DeviceEvents:
         device: index into ``Trace.devices``.
         stream: index into ``Trace.streams``.
         start, duration: picoseconds; durations are >= 0.
-        name: string id of the kernel or copy.
+        name: string id of the kernel or copy, never -1 in a `Trace`.
         klass: `EventClass`.
         correlation: joins the host event that launched it.
         details: string id of the kernel details as recorded (registers, grid, block).
@@ -200,7 +200,7 @@ class HostEvents:
     Attributes:
         thread: index into ``Trace.threads``.
         start, duration: picoseconds; durations are >= 0.
-        name: string id.
+        name: string id, never -1 in a `Trace`.
         correlation: joins the device events that this call launched.
         step_num: number of a step marker.
         is_root: 1 for the profiler's root events (``_r``).
@@ -261,6 +261,9 @@ class SparseStat:
 
 
 NO_STAT = SparseStat(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+# What an event is called that the file gives no name. Profilers write it themselves, and it means nothing.
+UNNAMED = "<UNKNOWN>"
 
 
 _FLOAT_COLUMNS = {"occupancy_pct": np.float32}
@@ -391,3 +394,22 @@ class Trace:
     rank: int | None = None
     world_size: int | None = None
     elsewhere: Elsewhere | None = None
+
+    def __post_init__(self) -> None:
+        """Name what has no name, so that every name can be an index: -1 would be the last string's.
+
+        Only columns that are here are looked at; those that lie elsewhere were once here.
+        """
+        events_here = {
+            spec: events
+            for spec in ("device_events", "host_events")
+            if "name" in vars(events := getattr(self, spec)) and len(events) and events.name.min() < 0
+        }
+        if not events_here:
+            return
+        ident, raw = len(self.strings), UNNAMED.encode()
+        offsets = np.append(self.strings.offsets, self.strings.offsets[-1] + len(raw))
+        object.__setattr__(self, "strings", StringTable(self.strings.blob + raw, offsets))
+        for spec, events in events_here.items():
+            named = np.where(events.name < 0, np.int32(ident), events.name)
+            object.__setattr__(self, spec, replace(events, name=named))

@@ -381,3 +381,13 @@ def test_tens_of_thousands_of_steps_end_in_seconds() -> None:
     assert time.process_time() - began < 10  # masks over all events for each step take minutes
     assert found.steps.count == count and found.lateness is not None
     assert len(found.lateness.start) == count and (found.lateness.wait[:, 0] == US).all()
+
+
+def test_a_gpu_that_has_begun_one_more_inferred_step_harms_nobody() -> None:
+    record = Recorder(gpus=2)
+    for gpu, steps in enumerate((10, 11)):
+        for i in range(steps):
+            for k in range(3 if i < 10 else 1):
+                at = 100 * i + 20 * k
+                record.work(at, at + 15, gpu=gpu, name=f"k{k}")
+    analyse(record.trace())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,3 +75,18 @@ def test_the_recorder_of_these_tests_writes_what_it_is_told() -> None:
     trace = record.trace()
     assert trace.device_events.stream.tolist() == [6] and trace.streams[6].device == 1
     assert trace.strings[trace.host_events.name[0]] == "x"
+
+
+def test_events_without_a_name_get_one_that_means_nothing() -> None:
+    """Name -1 would be the last string wherever somebody uses it as an index."""
+    record = Recorder()
+    record.work(0, 1, name="kernel")
+    record.call("python", "call", 0, 1)
+    named = record.trace()
+    host = host_events(2, thread=[0, 0], start=[0, 5], duration=[1, 1], name=[-1, 1])
+    device = device_events(2, device=[0, 0], start=[0, 5], duration=[1, 1], name=[0, -1])
+    made = replace(named, host_events=host, device_events=device)
+    assert [made.strings[i] for i in made.host_events.name.tolist()] == ["<UNKNOWN>", "call"]
+    assert [made.strings[i] for i in made.device_events.name.tolist()] == ["kernel", "<UNKNOWN>"]
+    assert list(made.strings) == ["kernel", "call", "<UNKNOWN>"]
+    assert named.strings is replace(named, path="else").strings  # nothing to name, nothing is copied
