@@ -8,9 +8,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tb_gpu_doctor.plugin.responses import to_json
-from tb_gpu_doctor.plugin.scanner import FoundSession
-from tb_gpu_doctor.plugin.worker import PASSING_FAILURES, Report
+from tb_gpu_doctor.plugin.analyses import PASSING_FAILURES, Analyses, Progress, Report
+from tb_gpu_doctor.plugin.logdir import FoundSession, Scanner
+from tb_gpu_doctor.plugin.open_sessions import SCAN_WAIT_S, NotReady
+from tb_gpu_doctor.plugin.responses import HttpError, to_json
 from tb_gpu_doctor.texts import languages
 from tb_gpu_doctor.traces.errors import TraceError
 
@@ -76,6 +77,47 @@ class HistoryView:
     def answer(self, lang: str) -> bytes:
         """The answer of ``history``."""
         return self._answers[lang]
+
+
+class Histories:
+    """Histories of the logdir's runs, made in the background and kept.
+
+    Args:
+        logdir: knows the sessions.
+        summarize: diagnoses a session; raises `TraceError` where it cannot be read.
+    """
+
+    def __init__(self, logdir: Scanner, summarize: Callable[[FoundSession, Report], RunSummary]) -> None:
+        self._logdir = logdir
+        self._summarize = summarize
+        self._summaries = Summaries()
+        self._analyses: Analyses[HistoryView] = Analyses(max_results=8, workers=1)
+
+    def view(self, run: str | None) -> HistoryView:
+        """The history of the newest sessions of a run, or of the whole logdir.
+
+        Raises:
+            HttpError: 404 where there are none, 500 where it failed.
+            NotReady: it is being made.
+        """
+        snapshot = self._logdir.snapshot(wait_s=SCAN_WAIT_S)
+        named = [one for one in snapshot.sessions if run in (None, one.run)]
+        found = [one for one in named if not one.session.is_telemetry]
+        if named and not found and snapshot.complete:
+            return without_profiles()
+        if not found:
+            if not snapshot.complete:
+                raise NotReady(Progress("queued"))
+            raise HttpError(404, "unknown_session", path=run or "", name=run or "")
+        newest = found[:MAX_SESSIONS]
+        key = "\n".join(one.key for one in newest)
+        owner = "all" if run is None else f"run {run}"
+        job = self._analyses.submit(key, owner, lambda report: build(newest, self._summaries, self._summarize, report))
+        if job.error is not None:
+            raise HttpError(500, job.error.code, path="")
+        if job.result is None:
+            raise NotReady(job.progress)
+        return job.result
 
 
 def without_profiles() -> HistoryView:

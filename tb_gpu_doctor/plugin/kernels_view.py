@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,6 @@ from tb_gpu_doctor.analysis.occupancy import (
     staircase,
     theoretical_occupancy,
 )
-from tb_gpu_doctor.plugin.kept import WithoutLock
 from tb_gpu_doctor.plugin.responses import to_json
 from tb_gpu_doctor.plugin.timeline import MAX_NAME_CHARS, shorten
 from tb_gpu_doctor.report.kernel_report import By, Listed, ListedGpu, as_dict, csv_lines, kernel_list, over_gpus
@@ -31,7 +29,7 @@ from tb_gpu_doctor.traces.columns import PS_PER_MS
 if TYPE_CHECKING:
     from tb_gpu_doctor.analysis.kernel_results import KernelRow
     from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
-    from tb_gpu_doctor.plugin.clock_shifts import ClockShift
+    from tb_gpu_doctor.plugin.lanes import ClockShift
     from tb_gpu_doctor.traces.columns import Trace
 
 MAX_ROWS, MAX_NODES, MAX_STEPS, MAX_CANDIDATES = 5_000, 5_000, 2_000, 200
@@ -43,7 +41,7 @@ MAX_KEPT = 100_000
 _ROW_BYTES, _TIME_BYTES = 1_200, 200
 
 
-class KernelsView(WithoutLock):
+class KernelsView:
     """What a session's kernels say, made when the session is.
 
     Args:
@@ -72,7 +70,6 @@ class KernelsView(WithoutLock):
         self._times = _times(traces, analyses)
         self.filling_json = to_json(_filling(traces, analyses))
         self.fusion_json = to_json(_fusion(traces, analyses, shifts))
-        self._lock = threading.Lock()
         self._tables: dict[str, bytes] = {}
         self._trees: dict[int | None, bytes] = {}
 
@@ -84,26 +81,25 @@ class KernelsView(WithoutLock):
     @property
     def size_bytes(self) -> int:
         """Approximate memory held."""
-        with self._lock:
-            texts = sum(map(len, self._tables.values())) + sum(map(len, list(self._trees.values())))
+        texts = sum(map(len, [*self._tables.values(), *self._trees.values()]))
         texts += len(self.filling_json) + len(self.fusion_json)
         return texts + _ROW_BYTES * len(self._kernels) + _TIME_BYTES * len(self._times)
 
     def table_json(self, by: By) -> bytes:
         """The answer of ``kernels``."""
-        with self._lock:
-            if by not in self._tables:
-                rows = self._listed(by)
-                self._tables[by] = to_json(
-                    {
-                        "devices": self._devices,
-                        "rows": [_short(as_dict(kernel)) for kernel in rows[:MAX_ROWS]],
-                        "by": by,
-                        "total_rows": len(rows) + self._left_out,
-                        "truncated": len(rows) > MAX_ROWS or self._left_out > 0,
-                    }
-                )
-            return self._tables[by]
+        made = self._tables.get(by)
+        if made is None:  # two who ask at once make it twice
+            rows = self._listed(by)
+            made = self._tables[by] = to_json(
+                {
+                    "devices": self._devices,
+                    "rows": [_short(as_dict(kernel)) for kernel in rows[:MAX_ROWS]],
+                    "by": by,
+                    "total_rows": len(rows) + self._left_out,
+                    "truncated": len(rows) > MAX_ROWS or self._left_out > 0,
+                }
+            )
+        return made
 
     def csv(self, by: By) -> bytes:
         """The whole table as CSV, with the mark by which spreadsheets know UTF-8."""

@@ -7,9 +7,9 @@ from typing import Any
 
 from tensorboard.plugins import base_plugin
 
+from tb_gpu_doctor.plugin.analyses import Analyses
+from tb_gpu_doctor.plugin.logdir import Scanner, roots_of
 from tb_gpu_doctor.plugin.routes import Routes
-from tb_gpu_doctor.plugin.scanner import Scanner, roots_of
-from tb_gpu_doctor.plugin.worker import Worker
 
 PLUGIN_NAME = "gpu_doctor"
 # TensorBoard asks every plugin in turn before it shows anything: a slow logdir may not hold it up.
@@ -27,7 +27,7 @@ class GpuDoctorPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         super().__init__(context)
         logdir, roots = roots_of(context)
         self._scanner = Scanner(roots)
-        self._routes = Routes(self._scanner, Worker(), logdir)
+        self._routes = Routes(self._scanner, Analyses(), logdir)
         self._active = False
         self._scanner.start()
 

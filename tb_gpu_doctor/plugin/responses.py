@@ -1,4 +1,4 @@
-"""From values to HTTP answers, and from query strings to checked values."""
+"""From values to HTTP answers; what went wrong is told in the user's language."""
 
 from __future__ import annotations
 
@@ -15,70 +15,43 @@ from typing import Any
 from tensorboard.backend import http_util
 from werkzeug.wrappers import Request, Response
 
-from tb_gpu_doctor.plugin.messages import HttpError
-from tb_gpu_doctor.texts import pick_language
+from tb_gpu_doctor.texts import pick_language, text
+from tb_gpu_doctor.traces.errors import TraceError
 
 JSON_TYPE = "application/json"
 CSV_TYPE = "text/csv; charset=utf-8"
 BINARY_TYPE = "application/octet-stream"
-# Kernel names make long requests, but nobody needs more than this in one value.
-MAX_VALUE_CHARS = 4096
-_INT64 = 1 << 63
 _ACCEPTS_GZIP = re.compile(r"(?:^|,)\s*(?:x-)?gzip\s*(?:;\s*q=(?!0(?:\.0+)?\s*(?:,|$))[\d.]+\s*)?(?:,|$)")
 
 
-def language(request: Request) -> str:
-    """The language asked for, English for an unknown one."""
-    return pick_language(request.args.get("lang", ""))
+class HttpError(Exception):
+    """An answer other than 200: its status, a stable code, and ``plugin.<key>`` as its sentence."""
+
+    def __init__(self, status: int, code: str, key: str = "", path: str = "", **params: Any) -> None:
+        super().__init__(f"{status} {code}")
+        self.status = status
+        self.code = code
+        self.path = path
+        self._key = key or code
+        self._params = params
+
+    def message(self, lang: str) -> str:
+        """The sentence to show."""
+        return text(f"plugin.{self._key}", lang, **self._params)
 
 
-def name_argument(request: Request, name: str, most: int = MAX_VALUE_CHARS) -> str:
-    """A text parameter of bounded length; "" when absent."""
-    value = request.args.get(name, "")
-    if len(value) > most:
-        raise HttpError(400, "bad_parameter", name=name)
-    return value
+class ProfileError(HttpError):
+    """422: the profile cannot be read; ``error`` names its path as the user may see it."""
 
+    def __init__(self, error: TraceError) -> None:
+        super().__init__(422, error.code, path=error.path)
+        self._error = error
 
-def int_argument(request: Request, name: str, low: int, high: int, default: int | None = None) -> int:
-    """A whole number within [low, high].
+    def message(self, lang: str) -> str:
+        """The sentence to show."""
+        from tb_gpu_doctor.report.sentences import error_sentence
 
-    Raises:
-        HttpError: 400 when it is absent (without a default), no whole number or out of bounds.
-    """
-    text = request.args.get(name)
-    if text is None and default is not None:
-        return default
-    if text is None or not re.fullmatch(r"[+-]?[0-9]{1,19}", text):
-        raise HttpError(400, "bad_parameter", name=name)
-    value = int(text)
-    if not low <= value <= high:
-        raise HttpError(400, "bad_parameter", "parameter_range", name=name, low=str(low), high=str(high))
-    return value
-
-
-def time_argument(request: Request, name: str) -> int:
-    """A time in picoseconds, within half of what an int64 holds: differences must fit too."""
-    return int_argument(request, name, -(_INT64 // 2) + 1, _INT64 // 2 - 1)
-
-
-def unix_ms_range(request: Request) -> tuple[int, int] | None:
-    """``start_unix_ms`` and ``end_unix_ms`` in nanoseconds; None where neither is given.
-
-    Raises:
-        HttpError: 400 when one is absent, no number or far from any date, or the range is empty.
-    """
-    if "start_unix_ms" not in request.args and "end_unix_ms" not in request.args:
-        return None
-    values = []
-    for name in ("start_unix_ms", "end_unix_ms"):
-        text = request.args.get(name, "")
-        if not re.fullmatch(r"-?[0-9]{1,13}(\.[0-9]{1,9})?", text):
-            raise HttpError(400, "bad_parameter", name=name)
-        values.append(round(float(text) * 1e6))
-    if values[1] <= values[0]:
-        raise HttpError(400, "bad_parameter", "empty_range")
-    return values[0], values[1]
+        return error_sentence(self._error, lang)
 
 
 def to_json(value: Any) -> bytes:
@@ -121,7 +94,8 @@ def csv_answer(request: Request, content: bytes, file_name: str) -> Response:
 
 def error_answer(request: Request, error: HttpError) -> Response:
     """The error object of docs/http_api.md."""
-    body = {"error": {"code": error.code, "message": error.message(language(request)), "path": error.path}}
+    lang = pick_language(request.args.get("lang", ""))
+    body = {"error": {"code": error.code, "message": error.message(lang), "path": error.path}}
     headers = [("Allow", "GET")] if error.status == 405 else None
     return _respond(request, to_json(body), JSON_TYPE, code=error.status, headers=headers)
 

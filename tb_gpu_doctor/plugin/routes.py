@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Iterable
@@ -11,40 +10,36 @@ from typing import TYPE_CHECKING, Any
 
 from werkzeug.wrappers import Request, Response
 
-from tb_gpu_doctor.plugin.arguments import (
+from tb_gpu_doctor.plugin.analyses import Analyses
+from tb_gpu_doctor.plugin.garbage_collection import keep_collections_short
+from tb_gpu_doctor.plugin.history_view import Histories, compare_answer
+from tb_gpu_doctor.plugin.logdir import FoundSession, Scanner, Snapshot, describe
+from tb_gpu_doctor.plugin.open_sessions import SCAN_WAIT_S, Analyse, NotReady, OpenSessions
+from tb_gpu_doctor.plugin.requests import (
     MAX_SESSION_CHARS,
     by_argument,
+    int_argument,
     lane_argument,
+    language,
+    name_argument,
     range_arguments,
     series_arguments,
     session_argument,
+    time_argument,
+    unix_ms_range,
 )
-from tb_gpu_doctor.plugin.collecting import keep_collections_short
-from tb_gpu_doctor.plugin.history_view import MAX_SESSIONS, HistoryView, Summaries, compare_answer, without_profiles
-from tb_gpu_doctor.plugin.history_view import build as build_history_view
-from tb_gpu_doctor.plugin.messages import HttpError, ProfileError
 from tb_gpu_doctor.plugin.responses import (
+    HttpError,
     StaticFile,
     binary_answer,
     csv_answer,
     error_answer,
-    int_argument,
     json_answer,
-    language,
-    name_argument,
-    time_argument,
     to_json,
-    unix_ms_range,
 )
-from tb_gpu_doctor.plugin.scanner import FoundSession, Scanner, Snapshot, shown_path
-from tb_gpu_doctor.plugin.session_list import describe
-from tb_gpu_doctor.plugin.worker import OWN_FAILURES, OWN_FAILURES_ON_FILES, Job, Progress, Report, Worker
-from tb_gpu_doctor.traces.errors import TraceError
 
 if TYPE_CHECKING:
-    from tb_gpu_doctor.comparison.summary import RunSummary
     from tb_gpu_doctor.plugin.session_view import SessionView
-    from tb_gpu_doctor.traces.sessions import Session
 
 _LOG = logging.getLogger("tensorboard")
 
@@ -52,7 +47,6 @@ STATIC_FOLDER = Path(__file__).parent / "static"
 # Everything that the tab may fetch from the package. Nothing else is served.
 STATIC_FILES = {"index.js": "text/javascript"}
 
-SCAN_WAIT_S = 0.2
 MAX_WIDTH = 8_192
 MAX_EVENTS = 2_000_000
 DEFAULT_EVENTS = 200_000
@@ -60,23 +54,14 @@ MAX_BIN_CELLS = 64_000_000
 
 Handler = Callable[[Request], Response]
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
-Analyse = Callable[["Session", Report], "SessionView"]
-
-
-class _NotReady(Exception):
-    """The answer needs work that still runs."""
-
-    def __init__(self, progress: Progress) -> None:
-        super().__init__(progress.state)
-        self.progress = progress
 
 
 class Routes:
-    """All routes over one scanner and one worker.
+    """All routes over one logdir.
 
     Args:
         scanner: knows the sessions; nothing outside its snapshot is served.
-        worker: runs and caches the analyses.
+        analyses: runs and caches the analyses.
         logdir: as TensorBoard shows it.
         analyse: from a session to its view.
     """
@@ -84,18 +69,16 @@ class Routes:
     def __init__(
         self,
         scanner: Scanner,
-        worker: Worker[SessionView],
+        analyses: Analyses[SessionView],
         logdir: str,
         analyse: Analyse | None = None,
     ) -> None:
         self._scanner = scanner
-        self._worker = worker
+        self._open = OpenSessions(scanner, analyses, analyse)
         self._logdir = logdir
-        self._analyse = analyse
         # The list of sessions in each language, made once for each scan.
         self._listed: dict[tuple[str, bool], tuple[Snapshot, bytes]] = {}
-        self._summaries = Summaries()
-        self._histories: Worker[HistoryView] = Worker(max_results=8, workers=1)
+        self._histories = Histories(scanner, self._open.summary)
         self._static = {name: StaticFile(STATIC_FOLDER / name, kind) for name, kind in STATIC_FILES.items()}
 
     def apps(self) -> dict[str, WsgiApp]:
@@ -159,11 +142,10 @@ class Routes:
         return json_answer(request, self._view(request).diagnosis_json(language(request)))
 
     def _progress(self, request: Request) -> Response:
-        found = self._find(request)
+        found = self._found(request)
         if int_argument(request, "cancel", 0, 1, default=0):
-            self._worker.cancel(found.key)
-        job = self._worker.peek(found.key)
-        return json_answer(request, (job.progress if job is not None else Progress()).to_dict())
+            self._open.cancel(found)
+        return json_answer(request, self._open.progress(found).to_dict())
 
     def _meta(self, request: Request) -> Response:
         return json_answer(request, self._view(request).meta_json)
@@ -304,7 +286,7 @@ class Routes:
             for name in ("batch_before", "batch_after")
         ]
         views = [
-            self._view_of(self._named(name_argument(request, f"{which}_run"), session_argument(request, which)))
+            self._open.view(self._open.find(name_argument(request, f"{which}_run"), session_argument(request, which)))
             for which in ("before", "after")
         ]
         return json_answer(
@@ -313,35 +295,7 @@ class Routes:
 
     def _history(self, request: Request) -> Response:
         run = name_argument(request, "run") if "run" in request.args else None
-        snapshot = self._scanner.snapshot(wait_s=SCAN_WAIT_S)
-        named = [one for one in snapshot.sessions if run in (None, one.run)]
-        found = [one for one in named if not one.session.is_telemetry]
-        if named and not found and snapshot.complete:
-            return json_answer(request, without_profiles().answer(language(request)))
-        if not found:
-            if not snapshot.complete:
-                raise _NotReady(Progress("queued"))
-            raise HttpError(404, "unknown_session", path=run or "", name=run or "")
-        newest = found[:MAX_SESSIONS]
-        key = "\n".join(one.key for one in newest)
-        owner = "all" if run is None else f"run {run}"
-        job = self._histories.submit(
-            key, owner, lambda report: build_history_view(newest, self._summaries, self._summarize, report)
-        )
-        if job.error is not None:
-            raise HttpError(500, job.error.code, path="")
-        if job.result is None:
-            raise _NotReady(job.progress)
-        return json_answer(request, job.result.answer(language(request)))
-
-    def _summarize(self, found: FoundSession, report: Report) -> RunSummary:
-        """A session's summary, of its view where that is there."""
-        job = self._worker.peek(found.key)
-        if job is not None and job.result is not None:
-            return job.result.summary
-        from tb_gpu_doctor.plugin.opening import open_summary
-
-        return open_summary(dataclasses.replace(found.session, run=found.run), report)
+        return json_answer(request, self._histories.view(run).answer(language(request)))
 
     def _doc(self, request: Request) -> Response:
         page = name_argument(request, "page")
@@ -351,43 +305,12 @@ class Routes:
             raise HttpError(404, "unknown_page", page=page) from None
         return json_answer(request, {"html": html})
 
-    def _find(self, request: Request) -> FoundSession:
-        """The session that the request names, out of those that the scan found."""
-        return self._named(name_argument(request, "run"), name_argument(request, "session", MAX_SESSION_CHARS))
-
-    def _named(self, run: str, session: str) -> FoundSession:
-        try:
-            found = self._scanner.snapshot(refresh=False).find(run, session)
-            if found is None:  # recorded a moment ago, or TensorBoard has just started
-                snapshot = self._scanner.snapshot(wait_s=SCAN_WAIT_S)
-                found = snapshot.find(run, session)
-                if found is None and not snapshot.complete:
-                    raise _NotReady(Progress("queued"))
-        except TraceError as error:  # several sessions that are no job
-            raise ProfileError(error.with_path(run)) from None
-        if found is None:
-            name = f"{run}/{session}" if run else session
-            raise HttpError(404, "unknown_session", path=name, name=name)
-        return found
+    def _found(self, request: Request) -> FoundSession:
+        """The session that the request names."""
+        return self._open.find(name_argument(request, "run"), name_argument(request, "session", MAX_SESSION_CHARS))
 
     def _view(self, request: Request) -> SessionView:
-        return self._view_of(self._find(request))
-
-    def _view_of(self, found: FoundSession) -> SessionView:
-        job = self._worker.submit(found.key, found.owner, functools.partial(self._run, found))
-        if job.error is not None:
-            raise _failure(found, job)
-        if job.result is None:
-            raise _NotReady(job.progress)
-        return job.result
-
-    def _run(self, found: FoundSession, report: Report) -> SessionView:
-        session = dataclasses.replace(found.session, run=found.run)  # by the name that the tab knows it
-        if self._analyse is not None:
-            return self._analyse(session, report)
-        from tb_gpu_doctor.plugin.opening import open_view
-
-        return open_view(session, found.root, report)
+        return self._open.view(self._found(request))
 
 
 @functools.lru_cache(maxsize=256)
@@ -405,19 +328,6 @@ def _page_html(page: str, lang: str) -> str:
     return html
 
 
-def _failure(found: FoundSession, job: Job[SessionView]) -> HttpError:
-    """The answer for an analysis that failed: 500 when it is our fault, 422 when it is the file's."""
-    error = job.error
-    assert error is not None
-    shown = shown_path(error.path or found.session.path, found.root)
-    if error.code in OWN_FAILURES:
-        return HttpError(500, error.code, path=shown)
-    answer = ProfileError(error.with_path(shown))
-    if error.code in OWN_FAILURES_ON_FILES:
-        answer.status = 500
-    return answer
-
-
 def _wsgi(handler: Handler) -> WsgiApp:
     def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         keep_collections_short()  # now that everything of TensorBoard is loaded
@@ -426,7 +336,7 @@ def _wsgi(handler: Handler) -> WsgiApp:
             if request.method != "GET":
                 raise HttpError(405, "method_not_allowed")
             response = handler(request)
-        except _NotReady as waiting:
+        except NotReady as waiting:
             response = json_answer(request, waiting.progress.to_dict(), status=202)
         except HttpError as error:
             response = error_answer(request, error)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,6 @@ from tb_gpu_doctor.parallel.transport import with_own_arrays
 from tb_gpu_doctor.plugin.collectives_view import collectives_answer
 from tb_gpu_doctor.plugin.gaps_view import GapsView
 from tb_gpu_doctor.plugin.input_view import input_answer
-from tb_gpu_doctor.plugin.kept import WithoutLock
 from tb_gpu_doctor.plugin.kernels_view import KernelsView
 from tb_gpu_doctor.plugin.responses import to_json
 from tb_gpu_doctor.plugin.steps_view import steps_answer
@@ -80,7 +78,7 @@ def _with_shown_paths(diagnosis: DiagnosisReport, shown: Callable[[str], str]) -
     return dataclasses.replace(diagnosis, warnings=tuple(phrase(warning) for warning in diagnosis.warnings))
 
 
-class SessionView(WithoutLock):
+class SessionView:
     """The answers about one session, made from its result when it is built."""
 
     def __init__(self, session: Session, result: SessionResult) -> None:
@@ -107,11 +105,10 @@ class SessionView(WithoutLock):
             window_of([profile_span(trace, trace.host).window_ns for trace in result.traces]),
         )
         self.summary = summary_of_result(result, session)
-        self._lock = threading.Lock()
         self._diagnosis_json: dict[str, bytes] = {}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        vars(self).update(state)
         # Histories and comparisons keep it longer than the view, of whose buffer its arrays are parts.
         self.summary = with_own_arrays(self.summary)
 
@@ -120,7 +117,7 @@ class SessionView(WithoutLock):
         """Approximate memory held."""
         # The diagnosis holds tens of sentences and at most a few hundred intervals.
         made = (self.meta_json, self.steps_json, self.collectives_json, self.input_json)
-        texts = sum(map(len, made)) + sum(map(len, self._diagnosis_json.values()))
+        texts = sum(map(len, made)) + sum(map(len, list(self._diagnosis_json.values())))
         return (
             self.timeline.size_bytes
             + self.kernels.size_bytes
@@ -133,10 +130,10 @@ class SessionView(WithoutLock):
 
     def diagnosis_json(self, lang: str) -> bytes:
         """The diagnosis in one language, worded once."""
-        with self._lock:
-            if lang not in self._diagnosis_json:
-                self._diagnosis_json[lang] = to_json(self._diagnosis.to_dict(lang))
-            return self._diagnosis_json[lang]
+        made = self._diagnosis_json.get(lang)
+        if made is None:  # two who ask at once word it twice
+            made = self._diagnosis_json[lang] = to_json(self._diagnosis.to_dict(lang))
+        return made
 
 
 def _in_memory(result: SessionResult) -> tuple[list[Trace], list[TraceAnalysis]]:

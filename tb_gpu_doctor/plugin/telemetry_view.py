@@ -1,30 +1,24 @@
-"""The answers about telemetry: recordings with their throttling, spans and steps, and series of bounded length."""
+"""The answers about telemetry: recordings with their throttling, spans and steps; what joins them to the timeline."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from tb_gpu_doctor.metrics import BY_ID, METRICS
+from tb_gpu_doctor.metrics import METRICS
+from tb_gpu_doctor.plugin.telemetry_curves import curves, level_columns, level_of, step_curve, unix_ms, widened
 from tb_gpu_doctor.telemetry.joining import Joined, extent
 from tb_gpu_doctor.telemetry.recordings import HomeTelemetry
-from tb_gpu_doctor.telemetry.samples import Level, level
-from tb_gpu_doctor.telemetry.series import BatchSweep, GpuSeries, Span, StepTimes
+from tb_gpu_doctor.telemetry.series import BatchSweep, GpuSeries, Span
 from tb_gpu_doctor.telemetry.throttling import bands
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.plugin.timeline import Timeline
     from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
 
-MAX_POINTS = 2_000
-DEFAULT_POINTS = 600
-MAX_METRICS = 16
 MAX_BANDS = 200
 MAX_SPANS = 2_000
 MAX_SWEEPS = 100
-_NS_PER_MS = 1e6
 _UNITS = ("bytes_per_s", "percent", "bytes", "watts", "celsius", "mhz", "bits", "joules", "seconds", "lanes")
 
 
@@ -84,7 +78,7 @@ class TelemetryView:
             "metrics": self._metrics(),
             "profile": None
             if self._window_ns is None
-            else {"start_unix_ms": _ms(self._window_ns[0]), "end_unix_ms": _ms(self._window_ns[1])},
+            else {"start_unix_ms": unix_ms(self._window_ns[0]), "end_unix_ms": unix_ms(self._window_ns[1])},
             "steps_known": any(
                 bool((series.step >= 0).any()) for recording in self._recordings for series in recording.gpus
             ),
@@ -94,32 +88,7 @@ class TelemetryView:
 
     def series(self, metrics: Sequence[str], window_ns: tuple[int, int] | None, points: int) -> dict[str, Any]:
         """The answer of ``telemetry/series``."""
-        found, times = [], []
-        for metric in metrics:
-            for number, recording in enumerate(self._recordings):
-                for gpu, series in enumerate(recording.gpus):
-                    drawn = _level(series, metric, points, window_ns)
-                    if drawn is None:
-                        continue
-                    times += [int(series.wall_ns[0]), int(series.wall_ns[-1])]
-                    found.append(
-                        {
-                            "recording": number,
-                            "gpu": gpu,
-                            "metric": metric,
-                            "samples": drawn.samples,
-                            "folded": drawn.folded,
-                            "unix_ms": _all_ms(drawn.wall_ns),
-                            "step": [step if step >= 0 else None for step in drawn.step.tolist()],
-                            **_columns(drawn),
-                        }
-                    )
-        start, end = window_ns or ((min(times), max(times)) if times else (None, None))
-        return {
-            "start_unix_ms": None if start is None else _ms(start),
-            "end_unix_ms": None if end is None else _ms(end),
-            "series": found,
-        }
+        return curves(self._recordings, metrics, window_ns, points)
 
     def lanes(self, metrics: Sequence[str], start_ps: int, end_ps: int, points: int, lang: str) -> dict[str, Any]:
         """The answer of ``timeline/telemetry``: the joined GPUs on the timeline's clock."""
@@ -132,12 +101,11 @@ class TelemetryView:
                 continue
             window = (zero + start_ps // 1000, zero + end_ps // 1000)
             for metric in metrics:
-                drawn = _level(gpu.series, metric, points, _widened(gpu.series, metric, window))
+                drawn = level_of(gpu.series, metric, points, widened(gpu.series, metric, window))
                 if drawn is not None:
                     times = ((drawn.wall_ns - zero) * 1000).tolist()
-                    lanes.append(
-                        {"lane": lane, "metric": metric, "time_ps": times, "folded": drawn.folded, **_columns(drawn)}
-                    )
+                    found = {"lane": lane, "metric": metric, "time_ps": times, "folded": drawn.folded}
+                    lanes.append(found | level_columns(drawn))
             for band in bands(gpu.series, MAX_BANDS):
                 if band.end_ns >= window[0] and band.start_ns <= window[1]:
                     stretches.append(
@@ -192,14 +160,14 @@ class TelemetryView:
             "judged": joined,
             "joined": joined if self._is_profile else None,
             "not_joined_because": because,
-            "start_unix_ms": None if span is None else _ms(span[0]),
-            "end_unix_ms": None if span is None else _ms(span[1]),
+            "start_unix_ms": None if span is None else unix_ms(span[0]),
+            "end_unix_ms": None if span is None else unix_ms(span[1]),
             "first_step": min(firsts, default=None),
             "last_step": max(steps, default=None),
             "gpus": [self._gpu(number, series) for number, series in enumerate(recording.gpus)],
             "spans": [_span(span, lang) for span in sorted(longest, key=lambda s: s.start_ns)],
             "spans_truncated": len(recording.spans) > MAX_SPANS,
-            "steps": _steps(recording.steps),
+            "steps": step_curve(recording.steps),
             "environment": _environment(recording.environment, lang),
             "notes": list(self._home.notes.get(lang, {}).get(recording.run, recording.notes)),
         }
@@ -223,8 +191,8 @@ class TelemetryView:
                 {
                     "kind": band.kind,
                     "reasons": list(band.reasons),
-                    "start_unix_ms": _ms(band.start_ns),
-                    "end_unix_ms": _ms(band.end_ns),
+                    "start_unix_ms": unix_ms(band.start_ns),
+                    "end_unix_ms": unix_ms(band.end_ns),
                     "start_step": band.start_step,
                     "end_step": band.end_step,
                 }
@@ -271,59 +239,13 @@ def _name(series: GpuSeries) -> tuple[str, int]:
     return series.run, series.facts.nvml_index
 
 
-def _level(series: GpuSeries, metric: str, points: int, window_ns: tuple[int, int] | None) -> Level | None:
-    values = series.values.get(metric)
-    if values is None or not len(series):
-        return None
-    known = BY_ID.get(metric)
-    drawn = level(
-        series.wall_ns,
-        series.step,
-        values,
-        points,
-        window_ns,
-        counter=known is not None and known.counter,
-        bits=metric == "clock_event_reasons",
-    )
-    return drawn if drawn.samples else None
-
-
-def _widened(series: GpuSeries, metric: str, window: tuple[int, int]) -> tuple[int, int]:
-    """The range with the last sample before it and the first one after it, so that a line crosses it."""
-    values = series.values.get(metric)
-    if values is None:
-        return window
-    when = series.wall_ns[np.isfinite(values)]
-    before, after = when[when < window[0]], when[when > window[1]]
-    return (
-        int(before[-1]) if len(before) else window[0],
-        int(after[0]) if len(after) else window[1],
-    )
-
-
-def _columns(drawn: Level) -> dict[str, Any]:
-    return {
-        "min": drawn.low.tolist() if drawn.folded else None,
-        "mean": drawn.mean.tolist(),
-        "max": drawn.high.tolist() if drawn.folded else None,
-    }
-
-
-def _ms(unix_ns: int) -> float:
-    return unix_ns / _NS_PER_MS
-
-
-def _all_ms(unix_ns: np.ndarray) -> list[float]:
-    return [value / _NS_PER_MS for value in unix_ns.tolist()]
-
-
 def _span(span: Span, lang: str) -> dict[str, Any]:
     from tb_gpu_doctor.report.sentences import capture_words
 
     return {
         "kind": span.kind,
-        "start_unix_ms": _ms(span.start_ns),
-        "end_unix_ms": _ms(span.end_ns),
+        "start_unix_ms": unix_ms(span.start_ns),
+        "end_unix_ms": unix_ms(span.end_ns),
         "step": span.step if span.step >= 0 else None,
         "note": capture_words(span.note, lang) if span.kind == "profile" else span.note,
     }
@@ -343,42 +265,13 @@ def _environment(report: Mapping[str, Any], lang: str) -> dict[str, Any]:
     return {**report, "problems": problems} if report else {}
 
 
-def _steps(steps: StepTimes) -> dict[str, Any] | None:
-    """Stretches of equally many steps, at most `MAX_POINTS` of them."""
-    count = len(steps.number)
-    if not count:
-        return None
-    size = -(-count // MAX_POINTS)
-    starts = np.arange(0, count, size)
-    ends = np.append(starts[1:], count)
-    length = ends - starts
-    total = np.add.reduceat(steps.duration_ns, starts)
-    known = steps.samples > 0
-    samples = np.add.reduceat(np.where(known, steps.samples, 0), starts)
-    timed = np.add.reduceat(np.where(known, steps.duration_ns, 0), starts)
-    rates: list[float | None] = [
-        float(done) / (float(passed) / 1e9) if passed > 0 else None
-        for done, passed in zip(samples.tolist(), timed.tolist(), strict=True)
-    ]
-    return {
-        "count": count,
-        "unix_ms": _all_ms(steps.end_ns[ends - 1]),
-        "step": steps.number[ends - 1].tolist(),
-        "min_ms": _all_ms(np.minimum.reduceat(steps.duration_ns, starts)),
-        "mean_ms": (total / length / _NS_PER_MS).tolist(),
-        "max_ms": _all_ms(np.maximum.reduceat(steps.duration_ns, starts)),
-        "samples_per_s": rates,
-        "profiled": np.logical_or.reduceat(steps.profiled, starts).tolist(),
-    }
-
-
 def _sweep(sweep: BatchSweep) -> dict[str, Any]:
     def milliseconds(seconds: float | None) -> float | None:
         return None if seconds is None else seconds * 1e3
 
     return {
         "run": sweep.run,
-        "unix_ms": _ms(sweep.wall_ns),
+        "unix_ms": unix_ms(sweep.wall_ns),
         "fixed_ms": milliseconds(sweep.fixed_seconds),
         "per_sample_ms": milliseconds(sweep.per_sample_seconds),
         "recommended": sweep.recommended,
@@ -393,11 +286,3 @@ def _sweep(sweep: BatchSweep) -> dict[str, Any]:
             for point in sweep.points
         ],
     }
-
-
-def metrics_argument(text: str) -> list[str] | None:
-    """The metrics that a request names, None where one is unknown or there are too many."""
-    names: Mapping[str, None] = dict.fromkeys(name for name in text.split(",") if name)
-    if not names or len(names) > MAX_METRICS or any(name not in BY_ID for name in names):
-        return None
-    return list(names)

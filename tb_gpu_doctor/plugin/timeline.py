@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from tb_gpu_doctor.analysis.clocks import Clocks
 from tb_gpu_doctor.analysis.results import CAUSE_IDS, Gaps, Steps, Window
 from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
-from tb_gpu_doctor.plugin.clock_shifts import ClockShift, clock_shifts
-from tb_gpu_doctor.plugin.lanes import FIRST_CAUSE, LANE_CATEGORIES, Lane, build_lane
+from tb_gpu_doctor.plugin.lanes import FIRST_CAUSE, LANE_CATEGORIES, ClockShift, Lane, build_lane, clock_shifts
 from tb_gpu_doctor.traces.columns import PS_PER_MS, Device, Int32, Int64, Trace
 
 MAX_STEPS = 20_000

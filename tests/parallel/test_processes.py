@@ -68,7 +68,7 @@ def until(condition, within_s: float = 30.0):
 @pytest.fixture(autouse=True)
 def no_processes_of_others():
     """Those that analysed for the plugin in other tests wait for a while."""
-    from tb_gpu_doctor.plugin.apart import end_idle
+    from tb_gpu_doctor.plugin.worker_process import end_idle
 
     end_idle()
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.plugin.test_logdir import add_session
 from tests.plugin.test_routes import SESSION_ROUTES, Site, error_of
-from tests.plugin.test_scanner import add_session
 
 
 @pytest.fixture(scope="module")

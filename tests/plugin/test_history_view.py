@@ -13,7 +13,7 @@ from tb_gpu_doctor.cli.main import main
 from tb_gpu_doctor.comparing import compare_paths, history_of_path
 from tb_gpu_doctor.comparison.history import HistoryEntry, build_history
 from tb_gpu_doctor.diagnosis.model import Phrase
-from tb_gpu_doctor.plugin import worker
+from tb_gpu_doctor.plugin import analyses
 from tb_gpu_doctor.plugin.history_view import HistoryView, Summaries
 from tb_gpu_doctor.report.comparison_report import comparison_dict
 from tb_gpu_doctor.report.history_report import history_dict
@@ -105,8 +105,8 @@ def test_telemetry_alone_has_an_empty_history_that_says_why(
 
 
 def test_a_session_that_could_not_be_reached_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "RETRY_S", 0.0)
-    pool = worker.Worker[HistoryView](workers=1)
+    monkeypatch.setattr(analyses, "RETRY_S", 0.0)
+    pool = analyses.Analyses[HistoryView](workers=1)
 
     def view(code: str) -> HistoryView:
         problem = Phrase("history.problems.unreadable", {"reason": TraceError(code, "x")})

@@ -13,10 +13,10 @@ from tensorboard.plugins import base_plugin
 
 from tb_gpu_doctor.plugin import plugin as plugin_module
 from tb_gpu_doctor.plugin.loader import GpuDoctorLoader
+from tb_gpu_doctor.plugin.logdir import Scanner
 from tb_gpu_doctor.plugin.plugin import GpuDoctorPlugin
-from tb_gpu_doctor.plugin.scanner import Scanner
 from tb_gpu_doctor.traces.sessions import SessionScan
-from tests.plugin.test_scanner import add_session
+from tests.plugin.test_logdir import add_session
 
 
 def context_of(logdir: str, spec: str = "") -> base_plugin.TBContext:

@@ -16,10 +16,10 @@ import pytest
 from tensorboard.plugins import base_plugin
 from werkzeug.test import Client
 
-from tb_gpu_doctor.plugin import scanner as scanner_module
-from tb_gpu_doctor.plugin import worker as worker_module
+from tb_gpu_doctor.plugin import analyses
+from tb_gpu_doctor.plugin import logdir as logdir_module
+from tb_gpu_doctor.plugin.logdir import Root, Scanner, parse_logdir_spec, roots_of, shown_path
 from tb_gpu_doctor.plugin.plugin import GpuDoctorPlugin
-from tb_gpu_doctor.plugin.scanner import Root, Scanner, parse_logdir_spec, roots_of, shown_path
 from tests.remote_stores import S3, OddStore, files_below, in_memory, odd_store, s3_server
 from tests.tensorboard_server import tensorboard
 
@@ -93,8 +93,8 @@ def test_roots() -> None:
 
 
 def test_new_profiles_are_found_and_changed_ones_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scanner_module, "REMOTE_INTERVAL_S", 0.0)
-    monkeypatch.setattr(scanner_module, "IDLE_FACTOR", 0.0)
+    monkeypatch.setattr(logdir_module, "REMOTE_INTERVAL_S", 0.0)
+    monkeypatch.setattr(logdir_module, "IDLE_FACTOR", 0.0)
     root = in_memory({"plugins/profile/s/a.xplane.pb": b"1"})
     scanner = Scanner([Root("", root)], min_interval_s=0.0)
     before = scanner.snapshot(wait_s=10)
@@ -110,8 +110,8 @@ def test_new_profiles_are_found_and_changed_ones_read_anew(monkeypatch: pytest.M
 
 
 def test_a_server_that_fails_for_a_while_hides_nothing(odd: type[OddStore], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scanner_module, "REMOTE_INTERVAL_S", 0.0)
-    monkeypatch.setattr(scanner_module, "IDLE_FACTOR", 0.0)
+    monkeypatch.setattr(logdir_module, "REMOTE_INTERVAL_S", 0.0)
+    monkeypatch.setattr(logdir_module, "IDLE_FACTOR", 0.0)
     monkeypatch.setattr("tb_gpu_doctor.files.looking.LISTING_AGE_S", 0.0)
     path = "brittle/plugins/profile/s"
     odd.listings = {
@@ -135,11 +135,11 @@ def test_a_server_that_fails_for_a_while_hides_nothing(odd: type[OddStore], monk
 def test_a_store_is_not_listed_all_the_time() -> None:
     scanner = Scanner([Root("", in_memory({"plugins/profile/s/a.xplane.pb": b"1"}))], min_interval_s=0.0)
     scanner.snapshot(wait_s=10)
-    assert scanner._not_before - time.monotonic() > scanner_module.REMOTE_INTERVAL_S - 5
+    assert scanner._not_before - time.monotonic() > logdir_module.REMOTE_INTERVAL_S - 5
 
 
 def test_a_failure_that_passes_is_tried_again(odd: type[OddStore], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_module, "RETRY_S", 0.3)
+    monkeypatch.setattr(analyses, "RETRY_S", 0.3)
 
     def folder(name: str) -> dict[str, Any]:
         return {"name": name, "type": "directory", "size": 0}

@@ -16,16 +16,16 @@ from tb_gpu_doctor.analysis.job import analyse_job
 from tb_gpu_doctor.api import SessionResult
 from tb_gpu_doctor.diagnosis.context import HostProfile
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
+from tb_gpu_doctor.plugin.analyses import Analyses, Report
+from tb_gpu_doctor.plugin.logdir import Root, Scanner
 from tb_gpu_doctor.plugin.routes import Routes
-from tb_gpu_doctor.plugin.scanner import Root, Scanner
 from tb_gpu_doctor.plugin.session_view import SessionView
-from tb_gpu_doctor.plugin.worker import Report, Worker
 from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
 from tb_gpu_doctor.traces.columns import device_events
 from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.sessions import Session, SessionScan
 from tests.plugin.examples import analysis_of, gaps_of, trace_of
-from tests.plugin.test_scanner import add_session
+from tests.plugin.test_logdir import add_session
 
 SESSION_ROUTES = (
     "diagnosis",
@@ -67,7 +67,7 @@ class Site:
         find: Callable[[str], SessionScan] | None = None,
     ) -> None:
         self.scanner = Scanner([Root("", str(logdir))], find=find, min_interval_s=0.0)
-        self.apps = Routes(self.scanner, Worker(), str(logdir), analyse).apps()
+        self.apps = Routes(self.scanner, Analyses(), str(logdir), analyse).apps()
 
     def get(self, address: str, **options: Any) -> TestResponse:
         path = "/" + address.partition("?")[0]

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from tb_gpu_doctor.metrics import METRICS
-from tb_gpu_doctor.plugin.telemetry_view import MAX_POINTS, unit_of
+from tb_gpu_doctor.plugin.telemetry_curves import MAX_POINTS
+from tb_gpu_doctor.plugin.telemetry_view import unit_of
 from tb_gpu_doctor.telemetry.recordings import read_homes
 from tb_gpu_doctor.traces.sessions import find_sessions
 from tests.plugin.test_routes import Site, error_of

@@ -21,7 +21,7 @@ import pytest
 
 from tb_gpu_doctor.analysis.job import Meetings
 from tb_gpu_doctor.analysis.results import CAUSE_IDS
-from tb_gpu_doctor.plugin import snapshot
+from tb_gpu_doctor.plugin import html_report
 from tb_gpu_doctor.plugin.gaps_view import GapsView
 from tb_gpu_doctor.plugin.responses import to_json
 from tb_gpu_doctor.plugin.timeline import Timeline
@@ -81,19 +81,19 @@ def _view(seed: int, devices: int) -> Any:
 
 def _pixels(view: Any) -> int:
     """How many bins are kept, all of them equally wide: what is worked out of them is then no more than rounded up."""
-    start, end = snapshot._extent(view)
+    start, end = html_report._extent(view)
     return max(pixels for pixels in range(1, 200) if (end - start) % pixels == 0)
 
 
 def _kept(view: Any, has_intervals: bool) -> dict[str, Any]:
     """What a report keeps of the timeline; without intervals what it keeps where there are too many."""
     kept = {"timeline/meta": view.meta_json, "gaps": to_json(view.gaps.answer())}
-    for name, (start, end), width in snapshot._blocks(view, _pixels(view)):
+    for name, (start, end), width in html_report._blocks(view, _pixels(view)):
         kept[f"timeline/bins{name}"] = view.timeline.bins(start, end, width)
         kept[f"timeline/waits{name}"] = view.ranges.wait_bins(start, end, width)
     if has_intervals:
-        kept |= snapshot._events(view) or {}
-        kept |= snapshot._streams(view) or {}
+        kept |= html_report._events(view) or {}
+        kept |= html_report._streams(view) or {}
     binary = ("timeline/bins", "timeline/waits", "timeline/events")
     return {
         name: _text(answer) if name.startswith(binary) else json.loads(answer) for name, answer in sorted(kept.items())
@@ -106,7 +106,7 @@ def _text(answer: bytes) -> dict[str, str]:
 
 def _questions(view: Any, has_intervals: bool) -> list[dict[str, Any]]:
     """Questions with the server's answers: [route, parameters, answer]."""
-    start, end = snapshot._extent(view)
+    start, end = html_report._extent(view)
     stretches = [(start, end), (start - 20, start + 75), (301, 302), (390, 640), (end - 100, end + 40), (end, end + 9)]
     asked: list[tuple[str, dict[str, Any], Any]] = []
     for low, high in stretches if has_intervals else [(start, end)]:

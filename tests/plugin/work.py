@@ -1,4 +1,4 @@
-"""What `test_apart` lets other processes do; they import it by name."""
+"""What `test_worker_process` lets other processes do; they import it by name."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 /**
  * A report of one file: what the server would answer lies in the page itself, and is found again here.
- * tb_gpu_doctor/plugin/snapshot.py writes it and says what it looks like.
+ * tb_gpu_doctor/plugin/html_report.py writes it and says what it looks like.
  */
 
 const ELEMENT = "gpu-doctor-snapshot";

@@ -15,8 +15,8 @@ from tb_gpu_doctor.cache.store import default_store
 from tb_gpu_doctor.comparing import summary_of_session
 from tb_gpu_doctor.comparison.summary import RunSummary
 from tb_gpu_doctor.parallel.transport import _is_mapped
-from tb_gpu_doctor.plugin import apart, opening
-from tb_gpu_doctor.plugin.scanner import Root, shown_path
+from tb_gpu_doctor.plugin import open_sessions, worker_process
+from tb_gpu_doctor.plugin.logdir import Root, shown_path
 from tb_gpu_doctor.plugin.session_view import SessionView, analyse
 from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.sessions import Session, find_sessions
@@ -28,12 +28,12 @@ OLD = 1_700_000_000
 def logdir(demo_logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("GPU_DOCTOR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("GPU_DOCTOR_WORKERS", raising=False)
-    apart.own_version.cache_clear()  # the sources may have been edited since the tests began
+    worker_process.own_version.cache_clear()  # the sources may have been edited since the tests began
     shutil.copytree(demo_logs / "slow_gpu", tmp_path / "logs" / "slow_gpu")
     for path in (tmp_path / "logs").rglob("*"):
         os.utime(path, (OLD, OLD))
     yield tmp_path / "logs"
-    apart.end_idle()
+    worker_process.end_idle()
 
 
 def session_of(logdir: Path) -> Session:
@@ -61,12 +61,12 @@ def answers(view: SessionView) -> list[object]:
 
 def test_a_view_answers_alike_whichever_way_it_came(logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session, root = session_of(logdir), Root("", str(logdir))
-    other = opening.open_view(session, root, nothing)
+    other = open_sessions.open_view(session, root, nothing)
     assert default_store().usage().entries == 2, "the view and its summary, kept by the process"
-    summary = opening.open_summary(session, nothing)
-    monkeypatch.setattr(apart, "apart", no_process)
-    kept = opening.open_view(session, root, nothing)
-    assert isinstance(opening.open_summary(session, nothing), RunSummary)
+    summary = open_sessions.open_summary(session, nothing)
+    monkeypatch.setattr(worker_process, "in_worker_process", no_process)
+    kept = open_sessions.open_view(session, root, nothing)
+    assert isinstance(open_sessions.open_summary(session, nothing), RunSummary)
     monkeypatch.setenv("GPU_DOCTOR_CACHE_DIR", "")
     here = analyse(session, nothing, lambda path: shown_path(path, root))
     assert repr(answers(other)) == repr(answers(kept)) == repr(answers(here))
@@ -77,8 +77,8 @@ def test_a_view_answers_alike_whichever_way_it_came(logdir: Path, monkeypatch: p
 
 def test_a_summary_does_not_hold_the_view_that_it_came_with(logdir: Path) -> None:
     session, root = session_of(logdir), Root("", str(logdir))
-    opening.open_view(session, root, nothing)
-    kept = opening.open_view(session, root, nothing)
+    open_sessions.open_view(session, root, nothing)
+    kept = open_sessions.open_view(session, root, nothing)
     assert _is_mapped(kept.timeline.parts[0].event_start), "a part of the entry's buffer"
     assert not any(_is_mapped(value) for value in vars(kept.summary).values() if isinstance(value, np.ndarray))
 
@@ -87,8 +87,8 @@ def test_errors_come_through(logdir: Path) -> None:
     session = session_of(logdir)
     Path(session.files[0].path).write_bytes(b"no profile")
     alone = dataclasses.replace(session, files=session.files[:1])
-    for open_it in (lambda: opening.open_view(alone, Root("", str(logdir)), nothing),
-                    lambda: opening.open_summary(alone, nothing)):  # fmt: skip
+    for open_it in (lambda: open_sessions.open_view(alone, Root("", str(logdir)), nothing),
+                    lambda: open_sessions.open_summary(alone, nothing)):  # fmt: skip
         with pytest.raises(TraceError) as error:
             open_it()
         assert error.value.code == "not_xplane" and error.value.path == session.files[0].path
@@ -97,8 +97,8 @@ def test_errors_come_through(logdir: Path) -> None:
 def test_what_is_fetched_is_read_here(logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = session_of(logdir)
     far = dataclasses.replace(session, files=(dataclasses.replace(session.files[0], path="memory://logs/a.xplane.pb"),))
-    monkeypatch.setattr(apart, "apart", no_process)
+    monkeypatch.setattr(worker_process, "in_worker_process", no_process)
     with pytest.raises(TraceError):
-        opening.open_view(far, Root("", str(logdir)), nothing)
+        open_sessions.open_view(far, Root("", str(logdir)), nothing)
     with pytest.raises(TraceError):
-        opening.open_summary(far, nothing)
+        open_sessions.open_summary(far, nothing)

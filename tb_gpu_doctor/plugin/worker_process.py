@@ -33,7 +33,7 @@ _idle: list[WorkerProcesses] = []
 _busy = 0
 
 
-def apart(report: Report, path: str, function: Callable[..., T], *arguments: Any) -> T:
+def in_worker_process(report: Report, path: str, function: Callable[..., T], *arguments: Any) -> T:
     """``function(*arguments, report)``, computed in another process.
 
     Where none can be started, where the user wants none, and where the package has been replaced under this process,

@@ -1,3 +1,5 @@
+""""""
+
 from __future__ import annotations
 
 import os
@@ -8,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tb_gpu_doctor.plugin import scanner as scanner_module
-from tb_gpu_doctor.plugin.scanner import (
+from tb_gpu_doctor.plugin import logdir as logdir_module
+from tb_gpu_doctor.plugin.logdir import (
     Root,
     Scanner,
     parse_logdir_spec,
@@ -230,7 +232,7 @@ def test_telemetry_that_grows_renews_a_profile_now_and_then(tmp_path: Path) -> N
 
 def test_free_memory_goes_back_after_scans_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given_back: list[float] = []
-    monkeypatch.setattr(scanner_module, "return_free_memory", lambda: given_back.append(time.monotonic()))
+    monkeypatch.setattr(logdir_module, "return_free_memory", lambda: given_back.append(time.monotonic()))
     scanner = Scanner([Root("", str(tmp_path))], min_interval_s=0.0)
 
     def scan() -> None:
@@ -240,7 +242,7 @@ def test_free_memory_goes_back_after_scans_now_and_then(tmp_path: Path, monkeypa
 
     scan()
     assert not given_back, "there is nothing yet"
-    monkeypatch.setattr(scanner_module, "TIDY_EVERY_S", 0.0)
+    monkeypatch.setattr(logdir_module, "TIDY_EVERY_S", 0.0)
     scan()
     deadline = time.monotonic() + 20
     while not given_back:

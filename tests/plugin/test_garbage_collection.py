@@ -7,17 +7,17 @@ import sys
 
 SCRIPT = """
 import gc
-from tb_gpu_doctor.plugin import collecting
+from tb_gpu_doctor.plugin import garbage_collection
 
 gc.disable()
 lists = [[] for _ in range(50_000)]
-collecting.keep_collections_short()
-collecting.keep_collections_short()
+garbage_collection.keep_collections_short()
+garbage_collection.keep_collections_short()
 assert len(gc.callbacks) == 1 and gc.get_freeze_count() > 50_000
 assert len(gc.get_objects()) < 1_000, "nothing of it is looked at again"
 gc.callbacks.clear()
 
-guard = collecting._Guard(slow_s=0.0, most_times=2)
+guard = garbage_collection._Guard(slow_s=0.0, most_times=2)
 gc.callbacks.append(guard)
 frozen = [gc.get_freeze_count()]
 for generation in (1, 2, 2, 2):
@@ -26,7 +26,7 @@ for generation in (1, 2, 2, 2):
     frozen.append(gc.get_freeze_count())
 grown = [after - before for before, after in zip(frozen, frozen[1:])]
 assert abs(grown[0]) < 100 and grown[1] > 1_900 and grown[2] > 900 and abs(grown[3]) < 100, grown
-gc.callbacks[:] = [collecting._Guard(slow_s=60.0)]
+gc.callbacks[:] = [garbage_collection._Guard(slow_s=60.0)]
 gc.collect()
 assert abs(gc.get_freeze_count() - frozen[-1]) < 100, "a quick one sets nothing aside"
 
@@ -50,10 +50,10 @@ REQUEST = """
 import gc
 from werkzeug.test import Client
 from tb_gpu_doctor.plugin.routes import Routes
-from tb_gpu_doctor.plugin.scanner import Scanner
-from tb_gpu_doctor.plugin.worker import Worker
+from tb_gpu_doctor.plugin.logdir import Scanner
+from tb_gpu_doctor.plugin.analyses import Analyses
 
-apps = Routes(Scanner([]), Worker(), "").apps()
+apps = Routes(Scanner([]), Analyses(), "").apps()
 assert gc.get_freeze_count() == 0
 assert Client(apps["/sessions"]).get("/sessions").status_code == 200
 assert gc.get_freeze_count() > 10_000

@@ -107,7 +107,7 @@ class Job(Generic[R]):
         self.progress = Progress("running", stage, min(1.0, max(self.progress.progress, fraction)))
 
 
-class Worker(Generic[R]):
+class Analyses(Generic[R]):
     """A few background threads, a queue, and a cache that forgets the least recently used results."""
 
     def __init__(

@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from tb_gpu_doctor.api import choose_session
-from tb_gpu_doctor.plugin import snapshot
-from tb_gpu_doctor.plugin.html_report import html_report, inline_module, page_html
+from tb_gpu_doctor.plugin import html_report as html_report_module
+from tb_gpu_doctor.plugin.html_report import html_report, inline_module, key, page_html, take_snapshot
 from tb_gpu_doctor.plugin.session_view import SessionView, analyse
-from tb_gpu_doctor.plugin.snapshot import key, take_snapshot
 from tb_gpu_doctor.traces.sessions import Session, find_sessions
 
 Made = tuple[Session, SessionView]
@@ -53,7 +52,7 @@ def test_it_holds_what_the_view_answers(made: Made):
         for page in pages - {None}:
             assert "<h1" in json.loads(answers[key("doc", page=page, lang=lang)])["html"]
     assert answers["steps"] == view.steps_json and answers["timeline/meta"] == view.meta_json
-    assert json.loads(answers["gaps"]) == view.gaps.answer(snapshot.MAX_GAPS)
+    assert json.loads(answers["gaps"]) == view.gaps.answer(html_report_module.MAX_GAPS)
     assert answers[key("kernels", by="kernel")] == view.kernels.table_json("kernel")
     assert answers[key("kernels/tree", device=3)] == view.kernels.tree_json(3)
     meta = json.loads(view.meta_json)
@@ -98,13 +97,13 @@ def test_steps_of_intervals_are_those_of_the_moment(made: Made):
 
 def test_what_does_not_fit_is_left_out_and_said(made: Made, monkeypatch: pytest.MonkeyPatch):
     session, view = made
-    monkeypatch.setattr(snapshot, "MAX_INTERVALS", 10)
-    monkeypatch.setattr(snapshot, "MAX_TREES", 1)
-    monkeypatch.setattr(snapshot, "MAX_STREAM_EVENTS", 5)
+    monkeypatch.setattr(html_report_module, "MAX_INTERVALS", 10)
+    monkeypatch.setattr(html_report_module, "MAX_TREES", 1)
+    monkeypatch.setattr(html_report_module, "MAX_STREAM_EVENTS", 5)
     found = take_snapshot(session, view, page_html)
     assert found.left_out == ("events", "trees", "streams")
     assert "timeline/events" not in found.answers and "timeline/bins" in found.answers
-    monkeypatch.setattr(snapshot, "_MAX_PACKED", 0)
+    monkeypatch.setattr(html_report_module, "_MAX_PACKED", 0)
     assert take_snapshot(session, view, page_html).left_out == ("events", "trees", "staircases", "streams")
 
 

@@ -1,3 +1,5 @@
+""""""
+
 from __future__ import annotations
 
 import gc
@@ -8,8 +10,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from tb_gpu_doctor.plugin import worker as worker_module
-from tb_gpu_doctor.plugin.worker import MAX_FAILURES, Job, Progress, Report, Worker
+from tb_gpu_doctor.plugin import analyses
+from tb_gpu_doctor.plugin.analyses import MAX_FAILURES, Analyses, Job, Progress, Report
 from tb_gpu_doctor.traces.errors import TraceError
 
 WAIT_S = 20
@@ -26,7 +28,7 @@ def done(job: Job[Sized]) -> Job[Sized]:
     return job
 
 
-def settled(worker: Worker[Sized], *keys: str) -> dict[str, bool]:
+def settled(worker: Analyses[Sized], *keys: str) -> dict[str, bool]:
     """Which keys are still cached, once the worker has nothing left to do."""
     done(worker.submit("last", "last", lambda report: Sized(0)))
     return {key: worker.peek(key) is not None for key in keys}
@@ -41,7 +43,7 @@ def test_twenty_threads_that_ask_at_once_cost_one_analysis():
         release.wait(WAIT_S)
         return Sized(1)
 
-    worker: Worker[Sized] = Worker()
+    worker: Analyses[Sized] = Analyses()
 
     def ask() -> None:
         barrier.wait(WAIT_S)
@@ -60,7 +62,7 @@ def test_twenty_threads_that_ask_at_once_cost_one_analysis():
 
 def test_progress_never_falls_and_ends_at_one():
     seen = []
-    worker: Worker[Sized] = Worker()
+    worker: Analyses[Sized] = Analyses()
 
     def run(report: Report) -> Sized:
         for stage, fraction in (("reading", 0.1), ("decoding", 0.5), ("analysing", 0.3), ("diagnosing", 7.0)):
@@ -83,7 +85,7 @@ def test_failures_are_kept_with_their_reason():
         report("decoding", 0.4)
         raise TraceError("truncated", "/logs/a.xplane.pb", offset=12)
 
-    worker: Worker[Sized] = Worker()
+    worker: Analyses[Sized] = Analyses()
     job = done(worker.submit("key", "place", run))
     assert worker.submit("key", "place", run) is job
     assert job.error is not None and job.error.code == "truncated" and job.result is None
@@ -96,7 +98,7 @@ def test_a_crash_becomes_an_answer_and_the_worker_lives_on(raised: Exception, co
     def run(report: Report) -> Sized:
         raise raised
 
-    worker: Worker[Sized] = Worker(workers=1)
+    worker: Analyses[Sized] = Analyses(workers=1)
     job = done(worker.submit("key", "place", run))
     assert job.error is not None and job.error.code == code
     assert done(worker.submit("next", "place2", lambda report: Sized(1))).result == Sized(1)
@@ -111,17 +113,17 @@ def test_what_was_not_the_files_fault_is_tried_again(monkeypatch: pytest.MonkeyP
     def run(report: Report) -> Sized:
         raise raised
 
-    worker: Worker[Sized] = Worker(workers=1)
+    worker: Analyses[Sized] = Analyses(workers=1)
     job = done(worker.submit("key", "place", run))
     assert worker.submit("key", "place", lambda report: Sized(1)) is job, "not at once"
-    monkeypatch.setattr(worker_module, "RETRY_S", 0.0)
+    monkeypatch.setattr(analyses, "RETRY_S", 0.0)
     job.finished_at -= 0.01
     assert (done(worker.submit("key", "place", lambda report: Sized(1))).result == Sized(1)) is again
 
 
 @pytest.mark.parametrize("alive", [0, 1])
 def test_an_analysis_without_a_thread_is_no_job_that_nobody_does(monkeypatch: pytest.MonkeyPatch, alive: int):
-    worker: Worker[Sized] = Worker(workers=1 + alive)
+    worker: Analyses[Sized] = Analyses(workers=1 + alive)
     for _ in range(alive):
         done(worker.submit("first", "place1", lambda report: Sized(1)))
 
@@ -140,7 +142,7 @@ def test_an_analysis_without_a_thread_is_no_job_that_nobody_does(monkeypatch: py
 
 
 def test_the_least_recently_used_results_go_first():
-    worker: Worker[Sized] = Worker(max_results=3, workers=1)
+    worker: Analyses[Sized] = Analyses(max_results=3, workers=1)
     for key in "abc":
         done(worker.submit(key, key, lambda report: Sized(1)))
     worker.submit("a", "a", lambda report: Sized(1))
@@ -148,7 +150,7 @@ def test_the_least_recently_used_results_go_first():
 
 
 def test_results_are_bounded_by_bytes_but_the_newest_stays():
-    worker: Worker[Sized] = Worker(max_bytes=100, workers=1)
+    worker: Analyses[Sized] = Analyses(max_bytes=100, workers=1)
     for key, size in (("a", 60), ("b", 60)):
         done(worker.submit(key, key, lambda report, size=size: Sized(size)))
     assert settled(worker, "a", "b") == {"a": False, "b": True}
@@ -160,7 +162,7 @@ def test_failures_are_bounded_too():
     def run(report: Report) -> Sized:
         raise TraceError("truncated")
 
-    worker: Worker[Sized] = Worker(workers=1)
+    worker: Analyses[Sized] = Analyses(workers=1)
     for index in range(MAX_FAILURES + 5):
         done(worker.submit(str(index), str(index), run))
     kept = settled(worker, *map(str, range(MAX_FAILURES + 5)))
@@ -169,7 +171,7 @@ def test_failures_are_bounded_too():
 
 
 def test_a_rewritten_profile_replaces_its_older_self():
-    worker: Worker[Sized] = Worker(workers=1)
+    worker: Analyses[Sized] = Analyses(workers=1)
     done(worker.submit("old", "place", lambda report: Sized(1)))
     done(worker.submit("new", "place", lambda report: Sized(2)))
     assert settled(worker, "old", "new") == {"old": False, "new": True}
@@ -185,7 +187,7 @@ def test_a_queued_analysis_of_older_content_is_never_run():
     def note(name: str):
         return lambda report: ran.append(name) or Sized(1)
 
-    worker: Worker[Sized] = Worker(workers=1)
+    worker: Analyses[Sized] = Analyses(workers=1)
     running = worker.submit("slow", "other", slow)
     while running.progress.state != "running":
         pass
@@ -197,7 +199,7 @@ def test_a_queued_analysis_of_older_content_is_never_run():
 
 
 def test_a_forgotten_result_is_freed():
-    worker: Worker[Sized] = Worker(max_results=1, workers=1)
+    worker: Analyses[Sized] = Analyses(max_results=1, workers=1)
     job = done(worker.submit("a", "a", lambda report: Sized(1)))
     gone = weakref.ref(job.result)
     del job
@@ -207,7 +209,7 @@ def test_a_forgotten_result_is_freed():
 
 
 def test_a_failure_keeps_nothing_of_the_file_alive() -> None:
-    worker: Worker[Sized] = Worker()
+    worker: Analyses[Sized] = Analyses()
     kept: list[weakref.ref[object]] = []
 
     class Content:
@@ -240,7 +242,7 @@ def test_a_cancelled_analysis_stops_and_asking_again_starts_anew() -> None:
         ends.append("went on")
         return Sized(1)
 
-    worker: Worker[Sized] = Worker(workers=1)
+    worker: Analyses[Sized] = Analyses(workers=1)
     first = worker.submit("key", "place", run)
     assert started.wait(WAIT_S)
     queued = worker.submit("other", "elsewhere", run)
@@ -255,7 +257,7 @@ def test_a_cancelled_analysis_stops_and_asking_again_starts_anew() -> None:
 
 
 def test_a_helpers_thread_is_not_stopped() -> None:
-    worker: Worker[Sized] = Worker(workers=1)
+    worker: Analyses[Sized] = Analyses(workers=1)
     reported, cancelled = threading.Event(), threading.Event()
 
     def run(report: Report) -> Sized:
