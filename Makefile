@@ -11,16 +11,22 @@ PORT ?= 6006
 LOGDIR ?= demo_logs
 FUZZ_SECONDS ?= 30
 PYTEST_ARGS ?=
+# Tests run in this many processes; WORKERS=0 runs them in one, to debug in.
+WORKERS ?= 2
 # The first interpreter that runs and is new enough (3.11 is the one that CI runs).
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.10 python3; do \
 	$$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$p && break; done)
 
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
+PYTEST = $(BIN)/python -m pytest $(if $(filter-out 0,$(WORKERS)),-n $(WORKERS) --dist worksteal)
 PACKAGE_INPUTS := setup.py pyproject.toml $(wildcard tb_gpu_doctor/traces/*.[ch])
 NPM_STAMP := frontend/node_modules/.installed
 
-.PHONY: help demo demo-logs test lint types imports frontend-test fuzz pytest bench screenshots format bundle chromium clean
+# The tests start hundreds of interpreters: each module is compiled once, whatever the user's shell says.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help demo demo-logs check test lint types imports frontend-test fuzz pytest quick bench screenshots format bundle chromium clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -30,6 +36,8 @@ demo: $(STAMPS)/package ## open the demo runs in TensorBoard (PORT=6006, LOGDIR=
 	@echo "GPU Doctor: open http://localhost:$(PORT)/#gpu_doctor once TensorBoard says that it is ready; Ctrl+C ends it."
 	@echo
 	@exec $(BIN)/tensorboard --logdir "$(LOGDIR)" --host localhost --port $(PORT)
+
+check: lint types imports frontend-test quick ## for each commit, in a minute and a half: all but the slow tests and fuzzing
 
 test: lint types imports frontend-test fuzz pytest ## everything that CI runs
 
@@ -50,10 +58,13 @@ frontend-test: $(NPM_STAMP) ## lint, types and tests of the tab; is the committe
 	cd frontend && npm run --silent check-bundle
 
 fuzz: $(STAMPS)/package ## feed the readers damaged files for FUZZ_SECONDS, the compiled one under sanitizers
-	FUZZ_PYTHON="$(abspath $(BIN)/python)" bash fuzz/run.sh $(FUZZ_SECONDS)
+	FUZZ_PYTHON="$$(cd "$(BIN)" && pwd)/python" bash fuzz/run.sh $(FUZZ_SECONDS)
 
 pytest: $(STAMPS)/test $(NPM_STAMP) chromium ## the Python and browser tests (PYTEST_ARGS="-k word")
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
+
+quick: $(STAMPS)/test ## the Python tests that are not marked as slow
+	$(PYTEST) -m "not slow" --durations=3 $(PYTEST_ARGS)
 
 bench: $(STAMPS)/test ## decoder and diagnosis against the stock Profiler; writes benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks

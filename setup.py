@@ -63,6 +63,7 @@ TEST = [
     "protobuf>=6.31",
     "pyftpdlib>=2",
     "pytest>=8",
+    "pytest-xdist>=3.6",
     "ruff>=0.17,<0.18",
     "s3fs>=2024.6",
     "setuptools>=64",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,13 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # No test may find what another run of the tests remembered; those of the cache make a folder of their own.
 os.environ["GPU_DOCTOR_CACHE_DIR"] = ""
 
+# A shell lets what it starts in the background ignore Ctrl-C, and children inherit that; the tests' children must not.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED_TRACES = REPOSITORY.parent / "shared" / "traces"
+SHARED_CASES = REPOSITORY.parent / "shared" / "cases"
 DEMO_LOGS = REPOSITORY / "demo_logs"
 
 # A slow machine is no failure, and CI draws the same examples each time: a red run can be repeated.
