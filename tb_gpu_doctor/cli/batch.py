@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -89,7 +88,9 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
         reason = error.strerror or str(error)
         raise UsageError(text("batch.errors.not_written", lang, path=arguments.logdir, reason=reason)) from None
     if arguments.json:
-        print(json.dumps(result.to_dict(), indent=2))
+        from tb_gpu_doctor.documents import to_json
+
+        print(to_json(result.to_dict()))
     else:
         print()
         print("\n".join(summary(result, lang)))

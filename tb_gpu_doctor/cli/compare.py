@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from tb_gpu_doctor.cli.arguments import Parser, add_cluster, add_language, positive
 from tb_gpu_doctor.cli.packs import readable
@@ -41,9 +40,10 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     ):
         comparison = compare_paths(before, after, batches, report, (name, other))
     if arguments.json:
+        from tb_gpu_doctor.documents import to_json
         from tb_gpu_doctor.report.comparison_report import comparison_dict
 
-        print(json.dumps(comparison_dict(comparison, lang), indent=2, allow_nan=False))
+        print(to_json(comparison_dict(comparison, lang)))
         return 0
     from tb_gpu_doctor.report.comparison_report import print_comparison
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from tb_gpu_doctor.cli.arguments import Parser, add_cluster, add_language, positive
 from tb_gpu_doctor.cli.terminal import console
@@ -33,9 +32,10 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     with progress_bar(lang, arguments.no_color) as report:
         history = history_of_path(arguments.path, arguments.run, arguments.last, report)
     if arguments.json:
+        from tb_gpu_doctor.documents import to_json
         from tb_gpu_doctor.report.history_report import history_dict
 
-        print(json.dumps(history_dict(history, lang), indent=2, allow_nan=False))
+        print(to_json(history_dict(history, lang)))
         return 0
     from tb_gpu_doctor.report.history_report import print_history
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -69,15 +68,15 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
             sys.stdout.write(line.replace("\r\n", "\n"))
         return 0
     if arguments.json:
-        import json
+        from tb_gpu_doctor.documents import to_json
 
         data: dict[str, Any] = {
             "gpus": [{"host": gpu.host, "id": gpu.device.id, "name": gpu.device.name} for gpu in gpus],
             "kernels": [as_dict(kernel) for kernel in kernels[:top]],
         }
         if batches is not None:
-            data["grid_scaling"] = [dataclasses.asdict(entry) for entry in scaling]
-        print(json.dumps(data, indent=2, allow_nan=False))
+            data["grid_scaling"] = scaling
+        print(to_json(data))
         return 0
     _print(result, kernels, gpus, scaling, batches, top or _DEFAULT_TOP, _console(arguments), lang)
     return 0

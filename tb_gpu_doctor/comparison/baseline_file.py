@@ -1,19 +1,25 @@
-"""A `RunSummary` as a small JSON file that can be reviewed and kept beside the code."""
+"""A `RunSummary` as a small JSON file that can be reviewed and kept beside the code.
+
+Times are milliseconds there, rounded to nanoseconds. The structs declare what a file holds and within which bounds;
+what has a default was not written by earlier versions.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Annotated, Literal
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from tb_gpu_doctor.analysis.step_costs import PART_IDS
 from tb_gpu_doctor.comparison.summary import MAX_KERNELS, MAX_STEPS, TELEMETRY, FindingSum, KernelSum, RunSummary
-from tb_gpu_doctor.diagnosis.model import SEVERITIES
 from tb_gpu_doctor.diagnosis.registry import kinds
+from tb_gpu_doctor.documents import DamagedDocument, from_json, plain
 from tb_gpu_doctor.files.errors import RemoteError
 from tb_gpu_doctor.files.fetching import read_head
 from tb_gpu_doctor.files.names import is_remote, local_path, shown
@@ -24,80 +30,81 @@ KIND = "gpu-doctor baseline"
 VERSION = 1
 # A baseline has a few hundred kilobytes at most; what is larger is something else.
 MAX_BYTES = 8 << 20
-_MAX_GPUS = 100_000
-# No time, size or count is larger; sums of such numbers stay numbers.
-_MOST = 1e15
 _DIGITS = 6  # of a millisecond: nanoseconds
-_T = TypeVar("_T")
+
+# No time, size or count is larger; sums of such numbers stay numbers.
+_Number = Annotated[float, Meta(ge=0, le=1e15)]
+_Count = Annotated[int, Meta(ge=0, le=10**15)]
+_OfSteps = Annotated[list[_Number], Meta(max_length=MAX_STEPS)]
+_Kinds = Annotated[list[str], Meta(max_length=100)]
+_Shape = tuple[_Count, _Count, _Count]
+_Severity = Literal["critical", "warning", "info"]
 
 
-def to_dict(summary: RunSummary) -> dict[str, Any]:
-    """Plain data; times are milliseconds, rounded to nanoseconds."""
-    return {
-        "kind": KIND,
-        "version": VERSION,
-        "label": summary.label,
-        "format": summary.format,
-        "verdict": summary.verdict,
-        "gpus": list(summary.models),
-        "hosts": summary.hosts,
-        "unread_files": summary.unread,
-        "batch": summary.batch,
-        "steps": {
-            "source": summary.step_source,
-            "count": summary.step_count,
-            "median_ms": _ms(summary.median_ps),
-            "wall_ms": [_ms(value) for value in summary.wall_ps.tolist()],
-            "parts_ms": {
-                part: [_ms(value) for value in summary.parts_ps[:, index].tolist()]
-                for index, part in enumerate(PART_IDS)
-                if summary.parts_ps[:, index].any()
-            },
-        },
-        "window_ms": _ms(summary.window_ps),
-        "window_shares": {
-            part: _round(v) for part, v in zip(PART_IDS, summary.window_parts.tolist(), strict=True) if v
-        },
-        "occupancy": _round(summary.occupancy),
-        "telemetry": {name: _round(value) for name, value in sorted(summary.telemetry.items())},
-        "multiprocessors": summary.sm_count,
-        "doubts": list(summary.doubts),
-        "not_shown": list(summary.not_shown),
-        "findings": [
-            {
-                "kind": finding.kind,
-                "cause": finding.cause,
-                "severity": finding.severity,
-                "share": _round(finding.share),
-                "saving_ms_per_step": _ms(finding.saving_ps_per_step),
-                "gpus": list(finding.gpus),
-                **({} if finding.part_of is None else {"part_of": finding.part_of}),
-            }
-            for finding in summary.findings
-        ],
-        "kernels": [
-            {
-                "name": row.name,
-                "grid": row.grid,
-                "block": row.block,
-                "calls": _round(row.calls),
-                "ms": _ms(row.total_ps),
-                "occupancy": _round(row.occupancy),
-                **({} if row.wave_blocks is None else {"wave_blocks": row.wave_blocks}),
-            }
-            for row in summary.kernels
-        ],
-    }
+class _Head(msgspec.Struct):
+    """What any version of the file begins with."""
+
+    kind: Literal["gpu-doctor baseline"]
+    version: int = VERSION
+
+
+class _Steps(msgspec.Struct):
+    source: Literal["marked", "inferred", "none"]
+    count: _Count
+    median_ms: _Number | None
+    wall_ms: _OfSteps
+    parts_ms: dict[str, _OfSteps]
+
+
+class _Finding(msgspec.Struct, omit_defaults=True):
+    kind: str
+    cause: str | None
+    severity: _Severity
+    share: _Number | None
+    saving_ms_per_step: _Number | None
+    gpus: Annotated[list[str], Meta(max_length=100_000)]
+    part_of: str | None = None
+
+
+class _Kernel(msgspec.Struct, omit_defaults=True):
+    name: str
+    grid: _Shape | None
+    block: _Shape | None
+    calls: _Number
+    ms: _Number
+    occupancy: _Number | None
+    wave_blocks: _Count | None = None
+
+
+class _Baseline(msgspec.Struct, kw_only=True):
+    kind: Literal["gpu-doctor baseline"] = "gpu-doctor baseline"
+    version: int = VERSION
+    label: str
+    format: str
+    verdict: _Severity | Literal["ok", "cannot_tell"]
+    gpus: Annotated[list[str | None], Meta(max_length=100_000)]
+    hosts: _Count
+    unread_files: _Count = 0
+    batch: _Number | None
+    steps: _Steps
+    window_ms: _Number
+    window_shares: dict[str, _Number]
+    occupancy: _Number | None
+    telemetry: dict[str, _Number]
+    multiprocessors: _Count | None = None
+    doubts: _Kinds
+    not_shown: _Kinds = []
+    findings: Annotated[list[_Finding], Meta(max_length=1_000)]
+    kernels: Annotated[list[_Kernel], Meta(max_length=MAX_KERNELS)]
 
 
 def to_json(summary: RunSummary) -> str:
-    """A kernel and a finding a line, so that a change of a baseline reads well in a review."""
-    data = to_dict(summary)
-    lines = [f"  {json.dumps(name)}: {_value(data[name])}" for name in data]
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+    """The file's text: a kernel and a finding a line, so that a change of a baseline reads well in a review."""
+    data = plain(_declared(summary))
+    return "{\n" + ",\n".join(f"  {json.dumps(name)}: {_laid_out(data[name])}" for name in data) + "\n}\n"
 
 
-def _value(value: Any) -> str:
+def _laid_out(value: object) -> str:
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return "[\n" + ",\n".join(f"    {json.dumps(entry, allow_nan=False)}" for entry in value) + "\n  ]"
     if isinstance(value, dict) and "wall_ms" in value:
@@ -148,124 +155,132 @@ def read(path: str) -> RunSummary:
     if len(content) > MAX_BYTES:
         raise TraceError("bad_baseline", shown(path), reason=f"> {MAX_BYTES} bytes")
     try:
-        data = json.loads(content)
-        if not isinstance(data, dict) or data.get("kind") != KIND:
-            raise ValueError("kind")
-        if isinstance(data.get("version"), int) and data["version"] > VERSION:
-            raise TraceError("newer_baseline", shown(path), version=data["version"])
-        return from_dict(data)
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise TraceError("bad_baseline", shown(path), reason=f"{type(error).__name__}: {error}"[:200]) from error
+        version = from_json(content, _Head).version
+        if version > VERSION:
+            raise TraceError("newer_baseline", shown(path), version=version)
+        return _summary(from_json(content, _Baseline))
+    except DamagedDocument as error:
+        raise TraceError("bad_baseline", shown(path), reason=str(error)) from error
 
 
-def from_dict(data: Mapping[str, Any]) -> RunSummary:
-    """The summary of plain data.
+def _declared(summary: RunSummary) -> _Baseline:
+    shares = zip(PART_IDS, summary.window_parts.tolist(), strict=True)
+    return _Baseline(
+        label=summary.label,
+        format=summary.format,
+        verdict=summary.verdict,  # type: ignore[arg-type]
+        gpus=list(summary.models),
+        hosts=summary.hosts,
+        unread_files=summary.unread,
+        batch=summary.batch,
+        steps=_Steps(
+            source=summary.step_source,  # type: ignore[arg-type]
+            count=summary.step_count,
+            median_ms=_known(_ms, summary.median_ps),
+            wall_ms=[_ms(value) for value in summary.wall_ps.tolist()],
+            parts_ms={
+                part: [_ms(value) for value in summary.parts_ps[:, index].tolist()]
+                for index, part in enumerate(PART_IDS)
+                if summary.parts_ps[:, index].any()
+            },
+        ),
+        window_ms=_ms(summary.window_ps),
+        window_shares={part: _rounded(share) for part, share in shares if share},
+        occupancy=_known(_rounded, summary.occupancy),
+        telemetry={name: _rounded(value) for name, value in sorted(summary.telemetry.items())},
+        multiprocessors=summary.sm_count,
+        doubts=list(summary.doubts),
+        not_shown=list(summary.not_shown),
+        findings=[
+            _Finding(
+                finding.kind,
+                finding.cause,
+                finding.severity,  # type: ignore[arg-type]
+                _known(_rounded, finding.share),
+                _known(_ms, finding.saving_ps_per_step),
+                list(finding.gpus),
+                finding.part_of,
+            )
+            for finding in summary.findings
+        ],
+        kernels=[
+            _Kernel(
+                row.name,
+                row.grid,
+                row.block,
+                _rounded(row.calls),
+                _ms(row.total_ps),
+                _known(_rounded, row.occupancy),
+                row.wave_blocks,
+            )
+            for row in summary.kernels
+        ],
+    )
 
-    Raises:
-        ValueError, KeyError, TypeError: it is none.
-    """
-    steps = data["steps"]
-    wall = np.array([_number(value) for value in _bounded(steps["wall_ms"], MAX_STEPS)], np.float64) * PS_PER_MS
+
+def _summary(data: _Baseline) -> RunSummary:
+    steps, known = data.steps, kinds()
+    wall = np.array(steps.wall_ms, np.float64) * PS_PER_MS
+    if (wall <= 0).any() or steps.count < len(wall) or bool(steps.count) != bool(len(wall)):
+        raise DamagedDocument("steps.wall_ms")
     parts = np.zeros((len(wall), len(PART_IDS)))
-    for part, values in steps["parts_ms"].items():
-        column = [_number(value) for value in _bounded(values, MAX_STEPS)]
-        parts[:, PART_IDS.index(part)] = np.array(column) * PS_PER_MS
-    count = int(_number(steps["count"]))
-    if (len(wall) and (wall <= 0).any()) or count < len(wall) or bool(count) != bool(len(wall)):
-        raise ValueError("steps.wall_ms")
+    for part, values in steps.parts_ms.items():
+        if part not in PART_IDS or len(values) != len(wall):
+            raise DamagedDocument(f"steps.parts_ms.{part}"[:80])
+        parts[:, PART_IDS.index(part)] = np.array(values) * PS_PER_MS
     shares = np.zeros(len(PART_IDS))
-    for part, value in data["window_shares"].items():
-        shares[PART_IDS.index(part)] = _number(value)
-    findings = [_finding(row) for row in _bounded(data["findings"], 1_000)]
+    for part, value in data.window_shares.items():
+        if part not in PART_IDS:
+            raise DamagedDocument(f"window_shares.{part}"[:80])
+        shares[PART_IDS.index(part)] = value
     return RunSummary(
-        label=str(data["label"]),
-        format=str(data["format"]),
-        verdict=_one_of(data["verdict"], (*SEVERITIES, "ok", "cannot_tell")),
-        models=tuple(None if name is None else str(name) for name in _bounded(data["gpus"], _MAX_GPUS)),
-        hosts=int(_number(data["hosts"])),
-        batch=_count(data["batch"]),
-        step_source=_one_of(steps["source"], ("marked", "inferred", "none")),
-        step_count=count,
-        median_ps=_ps(steps["median_ms"]),
+        label=data.label,
+        format=data.format,
+        verdict=data.verdict,
+        models=tuple(data.gpus),
+        hosts=data.hosts,
+        batch=int(data.batch or 0) or None,
+        step_source=steps.source,
+        step_count=steps.count,
+        median_ps=_ps(steps.median_ms),
         wall_ps=wall,
         parts_ps=parts,
-        window_ps=_ps(data["window_ms"]) or 0.0,
+        window_ps=data.window_ms * PS_PER_MS,
         window_parts=shares,
-        kernels=tuple(_kernel(row) for row in _bounded(data["kernels"], MAX_KERNELS)),
-        # A kind that another version knows is none that this one could find again.
-        findings=tuple(finding for finding in findings if finding.kind in kinds()),
-        doubts=tuple(str(kind) for kind in _bounded(data["doubts"], 100) if kind in kinds()),
-        occupancy=None if data["occupancy"] is None else _number(data["occupancy"]),
-        # A metric that another version knows is none that this one could show.
-        telemetry={name: _number(value) for name, value in data["telemetry"].items() if name in TELEMETRY},
-        # not written by earlier versions
-        unread=int(_number(data.get("unread_files", 0))),
-        sm_count=_count(data.get("multiprocessors")),
-        not_shown=tuple(str(kind) for kind in _bounded(data.get("not_shown", []), 100) if kind in kinds()),
+        kernels=tuple(
+            KernelSum(
+                row.name, row.grid, row.block, row.calls, row.ms * PS_PER_MS, row.occupancy, row.wave_blocks or None
+            )
+            for row in data.kernels
+        ),
+        # A kind or a metric that another version knows is none that this one could find or show.
+        findings=tuple(
+            FindingSum(
+                row.kind, row.cause, row.severity, row.share, _ps(row.saving_ms_per_step), tuple(row.gpus), row.part_of
+            )
+            for row in data.findings
+            if row.kind in known
+        ),
+        doubts=tuple(kind for kind in data.doubts if kind in known),
+        occupancy=data.occupancy,
+        telemetry={name: value for name, value in data.telemetry.items() if name in TELEMETRY},
+        unread=data.unread_files,
+        sm_count=data.multiprocessors or None,
+        not_shown=tuple(kind for kind in data.not_shown if kind in known),
     )
 
 
-def _kernel(row: Mapping[str, Any]) -> KernelSum:
-    return KernelSum(
-        str(row["name"]),
-        _dim3(row["grid"]),
-        _dim3(row["block"]),
-        _number(row["calls"]),
-        _number(row["ms"]) * PS_PER_MS,
-        None if row["occupancy"] is None else _number(row["occupancy"]),
-        _count(row.get("wave_blocks")),
-    )
+def _ps(value: float | None) -> float | None:
+    return None if value is None else value * PS_PER_MS
 
 
-def _finding(row: Mapping[str, Any]) -> FindingSum:
-    return FindingSum(
-        str(row["kind"]),
-        None if row["cause"] is None else str(row["cause"]),
-        _one_of(row["severity"], SEVERITIES),
-        None if row["share"] is None else _number(row["share"]),
-        _ps(row["saving_ms_per_step"]),
-        tuple(str(gpu) for gpu in _bounded(row["gpus"], _MAX_GPUS)),
-        # not written by earlier versions
-        None if row.get("part_of") is None else str(row["part_of"]),
-    )
+def _ms(picoseconds: float) -> float:
+    return round(float(picoseconds) / PS_PER_MS, _DIGITS)
 
 
-def _one_of(value: Any, known: tuple[str, ...]) -> str:
-    if value not in known:
-        raise ValueError(f"unknown: {value!r}"[:80])
-    return str(value)
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}")
 
 
-def _dim3(value: Any) -> tuple[int, int, int] | None:
-    if value is None:
-        return None
-    x, y, z = (int(_number(size)) for size in value)
-    return x, y, z
-
-
-def _bounded(values: list[_T], most: int) -> list[_T]:
-    if not isinstance(values, list) or len(values) > most:
-        raise ValueError(f"more than {most} entries")
-    return values
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST:
-        raise ValueError(f"not a number: {value!r}"[:80])
-    return float(value)
-
-
-def _count(value: Any) -> int | None:
-    return None if value is None else int(_number(value)) or None
-
-
-def _ps(value: Any) -> float | None:
-    return None if value is None else _number(value) * PS_PER_MS
-
-
-def _ms(value: float | None) -> float | None:
-    return None if value is None else round(float(value) / PS_PER_MS, _DIGITS)
-
-
-def _round(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
+def _known(convert: Callable[[float], float], value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else convert(value)

@@ -5,13 +5,13 @@ The JSON, version 1, has the structure that docs/check.md describes.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from xml.etree import ElementTree
 
 from tb_gpu_doctor.comparison.check import EXIT_STATUS, CheckResult, Status
 from tb_gpu_doctor.comparison.compare import Comparison
+from tb_gpu_doctor.documents import to_json
 from tb_gpu_doctor.report.comparison_report import comparison_dict, part_name
 from tb_gpu_doctor.report.sentences import say
 from tb_gpu_doctor.texts import text
@@ -58,25 +58,19 @@ def as_text(result: CheckResult, lang: str) -> str:
 
 def as_json(result: CheckResult, lang: str) -> str:
     """The result for programs, and the whole comparison where there is a baseline."""
-    return (
-        json.dumps(
-            {
-                "schema_version": SCHEMA_VERSION,
-                "status": result.status,
-                "exit_status": EXIT_STATUS[result.status],
-                "headline": headline(result, lang),
-                "label": clean(result.run.label, 1_000),
-                "checks": [
-                    {"id": item.id, "status": item.status, "message": say(item.message, lang), "docs": item.docs}
-                    for item in result.items
-                ],
-                "comparison": None if result.comparison is None else comparison_dict(result.comparison, lang),
-            },
-            indent=2,
-            allow_nan=False,
-        )
-        + "\n"
-    )
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "status": result.status,
+        "exit_status": EXIT_STATUS[result.status],
+        "headline": headline(result, lang),
+        "label": clean(result.run.label, 1_000),
+        "checks": [
+            {"id": item.id, "status": item.status, "message": say(item.message, lang), "docs": item.docs}
+            for item in result.items
+        ],
+        "comparison": None if result.comparison is None else comparison_dict(result.comparison, lang),
+    }
+    return to_json(document) + "\n"
 
 
 def as_junit(result: CheckResult, lang: str) -> str:

@@ -18,6 +18,7 @@ from tb_gpu_doctor.comparison.bootstrap import CONFIDENCE, Interval
 from tb_gpu_doctor.comparison.compare import Comparison, FindingComparison, PartChange
 from tb_gpu_doctor.comparison.kernel_changes import BatchGrids, KernelChange
 from tb_gpu_doctor.comparison.summary import RunSummary
+from tb_gpu_doctor.documents import milliseconds, plain
 from tb_gpu_doctor.report.sentences import say
 from tb_gpu_doctor.report.terminal import print_hanging
 from tb_gpu_doctor.texts import has_text, pick_language, text
@@ -95,25 +96,27 @@ def comparison_dict(comparison: Comparison, lang: str = "en") -> dict[str, Any]:
     """The comparison as JSON-ready data with texts in ``lang``."""
     lang = pick_language(lang)
     per_window = comparison.unit == "window"
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "language": lang,
-        "outcome": comparison.outcome,
-        "unit": comparison.unit,
-        "headline": headline(comparison, lang),
-        "reasons": [say(phrase, lang) for phrase in comparison.reasons],
-        "obstacles": [say(phrase, lang) for phrase in comparison.obstacles],
-        "confidence": CONFIDENCE,
-        "change": _interval_document(comparison.change, 1.0),
-        "before": _run_document(comparison.before, comparison.time_before),
-        "after": _run_document(comparison.after, comparison.time_after),
-        "parts": [_part_document(part, per_window) for part in comparison.parts],
-        "findings": [_finding_document(finding, lang) for finding in comparison.findings],
-        "kernels": [_kernel_document(kernel) for kernel in comparison.kernels],
-        "kernel_time_before_ms": _ms(comparison.kernel_time_before),
-        "kernel_time_after_ms": _ms(comparison.kernel_time_after),
-        "grids": None if comparison.grids is None else _grids_document(comparison.grids, lang),
-    }
+    return plain(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "language": lang,
+            "outcome": comparison.outcome,
+            "unit": comparison.unit,
+            "headline": headline(comparison, lang),
+            "reasons": [say(phrase, lang) for phrase in comparison.reasons],
+            "obstacles": [say(phrase, lang) for phrase in comparison.obstacles],
+            "confidence": CONFIDENCE,
+            "change": comparison.change,
+            "before": _run_document(comparison.before, comparison.time_before),
+            "after": _run_document(comparison.after, comparison.time_after),
+            "parts": [_part_document(part, per_window) for part in comparison.parts],
+            "findings": [_finding_document(finding, lang) for finding in comparison.findings],
+            "kernels": [_kernel_document(kernel) for kernel in comparison.kernels],
+            "kernel_time_before_ms": milliseconds(comparison.kernel_time_before),
+            "kernel_time_after_ms": milliseconds(comparison.kernel_time_after),
+            "grids": None if comparison.grids is None else _grids_document(comparison.grids, lang),
+        }
+    )
 
 
 def _grids_document(grids: BatchGrids, lang: str) -> dict[str, Any]:
@@ -146,23 +149,29 @@ def _run_document(run: RunSummary, time: float | None) -> dict[str, Any]:
         "batch": run.batch,
         "steps": run.step_count,
         "step_source": run.step_source,
-        "time_ms": _ms(time),
-        "median_step_ms": _ms(run.median_ps),
-        "step_ms": [_ms(value) for value in run.wall_ps.tolist()],
-        "occupancy": _finite(run.occupancy),
-        "telemetry": {name: _finite(value) for name, value in run.telemetry.items()},
+        "time_ms": milliseconds(time),
+        "median_step_ms": milliseconds(run.median_ps),
+        "step_ms": [milliseconds(value) for value in run.wall_ps.tolist()],
+        "occupancy": run.occupancy,
+        "telemetry": run.telemetry,
     }
 
 
 def _part_document(part: PartChange, is_share: bool) -> dict[str, Any]:
-    scale = 1.0 if is_share else 1 / PS_PER_MS
     unit = "share" if is_share else "ms"
+    scale = 1.0 if is_share else 1 / PS_PER_MS
     return {
         "part": part.part,
-        f"before_{unit}": _finite(part.before * scale),
-        f"after_{unit}": _finite(part.after * scale),
-        f"difference_{unit}": _interval_document(part.difference, scale),
+        f"before_{unit}": part.before * scale,
+        f"after_{unit}": part.after * scale,
+        f"difference_{unit}": part.difference if is_share else _in_milliseconds(part.difference),
     }
+
+
+def _in_milliseconds(interval: Interval | None) -> Interval | None:
+    if interval is None:
+        return None
+    return Interval(interval.value / PS_PER_MS, interval.low / PS_PER_MS, interval.high / PS_PER_MS)
 
 
 def _finding_document(finding: FindingComparison, lang: str) -> dict[str, Any]:
@@ -172,10 +181,10 @@ def _finding_document(finding: FindingComparison, lang: str) -> dict[str, Any]:
         "change": finding.change,
         "severity_before": finding.severity_before,
         "severity_after": finding.severity_after,
-        "cost_before_ms": _ms(finding.cost_before),
-        "cost_after_ms": _ms(finding.cost_after),
-        "share_before": _finite(finding.share_before),
-        "share_after": _finite(finding.share_after),
+        "cost_before_ms": milliseconds(finding.cost_before),
+        "cost_after_ms": milliseconds(finding.cost_after),
+        "share_before": finding.share_before,
+        "share_after": finding.share_after,
         "cause_before": finding.cause_before,
         "cause_after": finding.cause_after,
         "part_of_before": finding.part_of_before,
@@ -190,28 +199,14 @@ def _kernel_document(kernel: KernelChange) -> dict[str, Any]:
         "grid": kernel.grid,
         "block": kernel.block,
         "change": kernel.kind,
-        "calls_before": _finite(kernel.calls_before),
-        "calls_after": _finite(kernel.calls_after),
-        "before_ms": _ms(kernel.before),
-        "after_ms": _ms(kernel.after),
-        "difference_ms": _ms(kernel.difference),
-        "occupancy_before": _finite(kernel.occupancy_before),
-        "occupancy_after": _finite(kernel.occupancy_after),
+        "calls_before": kernel.calls_before,
+        "calls_after": kernel.calls_after,
+        "before_ms": milliseconds(kernel.before),
+        "after_ms": milliseconds(kernel.after),
+        "difference_ms": milliseconds(kernel.difference),
+        "occupancy_before": kernel.occupancy_before,
+        "occupancy_after": kernel.occupancy_after,
     }
-
-
-def _interval_document(interval: Interval | None, scale: float) -> dict[str, Any] | None:
-    if interval is None:
-        return None
-    return {name: _finite(getattr(interval, name) * scale) for name in ("value", "low", "high")}
-
-
-def _ms(picoseconds: float | None) -> float | None:
-    return _finite(None if picoseconds is None else picoseconds / PS_PER_MS)
-
-
-def _finite(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(value)
 
 
 def print_comparison(comparison: Comparison, console: Console, lang: str = "en") -> None:

@@ -6,18 +6,18 @@ Times become milliseconds here. Unknown values are None; a number that is not fi
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from tb_gpu_doctor import documents
 from tb_gpu_doctor.analysis.results import CAUSE_IDS
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Evidence, Finding, GpuRef, GpuReport, KernelReport
 from tb_gpu_doctor.diagnosis.telemetry_report import GpuFigures, TelemetryReport
+from tb_gpu_doctor.documents import milliseconds, plain
 from tb_gpu_doctor.report.sentences import say
 from tb_gpu_doctor.texts import pick_language
 from tb_gpu_doctor.texts.numbers import clean
-from tb_gpu_doctor.traces.columns import PS_PER_MS
 
 SCHEMA_VERSION = 1
 SCHEMA_PATH = Path(__file__).with_name("diagnosis.schema.json")
@@ -46,7 +46,7 @@ class DiagnosisReport(Diagnosis):
 def to_dict(diagnosis: Diagnosis, lang: str = "en") -> dict[str, Any]:
     """The diagnosis as JSON-ready data with texts in ``lang``."""
     lang = pick_language(lang)
-    return {
+    document = {
         "schema_version": SCHEMA_VERSION,
         "verdict": diagnosis.verdict,
         "language": lang,
@@ -55,8 +55,8 @@ def to_dict(diagnosis: Diagnosis, lang: str = "en") -> dict[str, Any]:
             "session": diagnosis.session,
             "hosts": list(diagnosis.hosts),
             "format": diagnosis.format,
-            "window_ms": _ms(diagnosis.window),
-            "recorded_ms": _ms(diagnosis.recorded),
+            "window_ms": milliseconds(diagnosis.window),
+            "recorded_ms": milliseconds(diagnosis.recorded),
             # What takes the certainty away comes first: the structure has no other place for it.
             "warnings": [say(phrase, lang) for phrase in (*diagnosis.reasons, *diagnosis.warnings)],
         },
@@ -64,33 +64,24 @@ def to_dict(diagnosis: Diagnosis, lang: str = "en") -> dict[str, Any]:
         "steps": {
             "count": diagnosis.steps.count,
             "source": diagnosis.steps.source,
-            "median_ms": _ms(diagnosis.steps.median),
+            "median_ms": milliseconds(diagnosis.steps.median),
         },
         "kernels": [_kernel(kernel) for kernel in diagnosis.kernels],
         "findings": [_finding(finding, lang) for finding in diagnosis.findings],
         "telemetry": None if diagnosis.telemetry is None else _telemetry(diagnosis.telemetry, lang),
     }
+    return plain(document)
 
 
 def to_json(diagnosis: Diagnosis, lang: str = "en") -> str:
     """The same as text; plain ASCII, so that no terminal or locale can spoil it."""
-    return json.dumps(to_dict(diagnosis, lang), indent=2, allow_nan=False)
+    return documents.to_json(to_dict(diagnosis, lang))
 
 
 def schema() -> dict[str, Any]:
     """The JSON Schema that `to_dict` follows."""
     content: dict[str, Any] = json.loads(SCHEMA_PATH.read_text(encoding="utf-8"))
     return content
-
-
-def _ms(picoseconds: float | None) -> float | None:
-    return _finite(None if picoseconds is None else picoseconds / PS_PER_MS)
-
-
-def _finite(value: float | None) -> float | None:
-    if value is None or not math.isfinite(value):
-        return None
-    return float(value)
 
 
 def _gpu(ref: GpuRef) -> dict[str, Any]:
@@ -103,16 +94,16 @@ def _device(gpu: GpuReport) -> dict[str, Any]:
         **_gpu(gpu.gpu),
         "rank": gpu.rank,
         "name": gpu.name,
-        "wall_ms": _ms(gpu.wall),
-        "compute_ms": _ms(gpu.compute),
-        "communication_ms": _ms(gpu.communication),
-        "communication_wait_ms": _ms(gpu.communication_wait),
-        "transfer_ms": _ms(gpu.transfer),
-        "idle_ms": _ms(gpu.idle),
-        "idle_by_cause_ms": {cause: _ms(value) for cause, value in zip(CAUSE_IDS, causes, strict=True)},
-        "occupancy": _finite(gpu.occupancy),
-        "achieved_occupancy": _finite(gpu.achieved_occupancy),
-        "sm_efficiency": _finite(gpu.sm_efficiency),
+        "wall_ms": milliseconds(gpu.wall),
+        "compute_ms": milliseconds(gpu.compute),
+        "communication_ms": milliseconds(gpu.communication),
+        "communication_wait_ms": milliseconds(gpu.communication_wait),
+        "transfer_ms": milliseconds(gpu.transfer),
+        "idle_ms": milliseconds(gpu.idle),
+        "idle_by_cause_ms": {cause: milliseconds(value) for cause, value in zip(CAUSE_IDS, causes, strict=True)},
+        "occupancy": gpu.occupancy,
+        "achieved_occupancy": gpu.achieved_occupancy,
+        "sm_efficiency": gpu.sm_efficiency,
     }
 
 
@@ -120,8 +111,8 @@ def _kernel(kernel: KernelReport) -> dict[str, Any]:
     return {
         "name": _name(kernel.name),
         "calls": kernel.calls,
-        "total_ms": _ms(kernel.total),
-        "occupancy": _finite(kernel.occupancy),
+        "total_ms": milliseconds(kernel.total),
+        "occupancy": kernel.occupancy,
         "limiter": kernel.limiter,
         "family": kernel.family,
         "tensor_cores": kernel.tensor_cores,
@@ -137,8 +128,8 @@ def _finding(finding: Finding, lang: str) -> dict[str, Any]:
         "gpus": [_gpu(ref) for ref in finding.gpus],
         "victims": [_gpu(ref) for ref in finding.victims],
         "cause": finding.cause,
-        "share": _finite(finding.share),
-        "saving_ms_per_step": _ms(finding.saving_ps_per_step),
+        "share": finding.share,
+        "saving_ms_per_step": milliseconds(finding.saving_ps_per_step),
         "title": say(finding.title, lang),
         "explanation": "\n".join(say(phrase, lang) for phrase in finding.explanation),
         "advice": [say(phrase, lang) for phrase in finding.advice],
@@ -152,8 +143,8 @@ def _evidence(item: Evidence, lang: str) -> dict[str, Any]:
     return {
         "host": item.host,
         "gpu": item.gpu,
-        "start_ms": _ms(item.start),
-        "end_ms": _ms(item.end),
+        "start_ms": milliseconds(item.start),
+        "end_ms": milliseconds(item.end),
         "thread": None if item.thread is None else _name(item.thread),
         "step": item.step,
         "what": _name(item.what) if isinstance(item.what, str) else say(item.what, lang),
@@ -180,14 +171,14 @@ def _recorded_gpu(figures: GpuFigures) -> dict[str, Any]:
         "id": figures.gpu.id,
         "name": figures.name,
         "samples": figures.samples,
-        "utilization": _finite(figures.utilization),
-        "clock_mhz": _finite(figures.clock_mhz),
-        "clock_max_mhz": _finite(figures.clock_max_mhz),
-        "power_watts": _finite(figures.power_watts),
-        "power_limit_watts": _finite(figures.power_limit_watts),
-        "temperature_celsius": _finite(figures.temperature_celsius),
-        "memory_peak_bytes": _finite(figures.memory_peak_bytes),
-        "memory_capacity_bytes": _finite(figures.memory_capacity_bytes),
+        "utilization": figures.utilization,
+        "clock_mhz": figures.clock_mhz,
+        "clock_max_mhz": figures.clock_max_mhz,
+        "power_watts": figures.power_watts,
+        "power_limit_watts": figures.power_limit_watts,
+        "temperature_celsius": figures.temperature_celsius,
+        "memory_peak_bytes": figures.memory_peak_bytes,
+        "memory_capacity_bytes": figures.memory_capacity_bytes,
         "memory_source": figures.memory_source,
         "throttled": {kind: min(1.0, share) for kind, share in figures.throttled},
         "first_step": figures.first_step,

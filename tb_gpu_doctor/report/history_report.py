@@ -14,14 +14,14 @@ from rich.text import Text
 
 from tb_gpu_doctor.analysis.results import CAUSE_IDS
 from tb_gpu_doctor.analysis.step_costs import PART_IDS
-from tb_gpu_doctor.comparison.bootstrap import CONFIDENCE, Interval
+from tb_gpu_doctor.comparison.bootstrap import CONFIDENCE
 from tb_gpu_doctor.comparison.change_points import LEAST_SERIES
 from tb_gpu_doctor.comparison.history import Change, Drift, History, HistoryEntry, NewestSessions
+from tb_gpu_doctor.documents import milliseconds, plain
 from tb_gpu_doctor.report.sentences import say
 from tb_gpu_doctor.report.terminal import print_hanging
 from tb_gpu_doctor.texts import pick_language, text
 from tb_gpu_doctor.texts.numbers import clean, duration, listing, percent
-from tb_gpu_doctor.traces.columns import PS_PER_MS
 
 SCHEMA_VERSION = 1
 MAX_NAME = 1_000
@@ -112,19 +112,21 @@ def entry_name(entry: HistoryEntry) -> str:
 def history_dict(history: History, lang: str = "en") -> dict[str, Any]:
     """The history as JSON-ready data with texts in ``lang``."""
     lang = pick_language(lang)
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "language": lang,
-        "headline": history_headline(history, lang),
-        "confidence": CONFIDENCE,
-        "parts": list(PART_IDS),
-        "sessions": [_entry_document(entry, lang) for entry in history.entries],
-        "changes": [_change_document(change, history, lang) for change in history.changes],
-        "drift": _drift_document(history.drift),
-        "newest": _newest_document(history.newest),
-        "noticeable_change": history.noticeable,
-        "lone_indices": list(history.lone),
-    }
+    return plain(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "language": lang,
+            "headline": history_headline(history, lang),
+            "confidence": CONFIDENCE,
+            "parts": list(PART_IDS),
+            "sessions": [_entry_document(entry, lang) for entry in history.entries],
+            "changes": [_change_document(change, history, lang) for change in history.changes],
+            "drift": history.drift and _levels(history.drift),
+            "newest": _newest_document(history.newest),
+            "noticeable_change": history.noticeable,
+            "lone_indices": history.lone,
+        }
+    )
 
 
 def _entry_document(entry: HistoryEntry, lang: str) -> dict[str, Any]:
@@ -145,8 +147,8 @@ def _entry_document(entry: HistoryEntry, lang: str) -> dict[str, Any]:
     if summary is None:
         return data
     if summary.mean_ps is not None:
-        data["step_ms"] = summary.mean_ps / PS_PER_MS
-        data["parts_ms"] = [value / PS_PER_MS for value in summary.mean_parts.tolist()]
+        data["step_ms"] = milliseconds(summary.mean_ps)
+        data["parts_ms"] = [milliseconds(value) for value in summary.mean_parts.tolist()]
     data |= {
         "verdict": summary.verdict,
         "steps": summary.step_count,
@@ -167,9 +169,8 @@ def _change_document(change: Change, history: History, lang: str) -> dict[str, A
         "earliest_index": change.earliest,
         "latest_index": change.latest,
         "is_regression": change.is_regression,
-        "before_ms": change.before / PS_PER_MS,
-        "after_ms": change.after / PS_PER_MS,
-        "change": None if change.change is None else _interval_document(change.change),
+        **_levels(change),
+        "change": change.change,
         "confidence": change.confidence,
         "sessions_before": change.sessions_before,
         "sessions_after": change.sessions_after,
@@ -177,10 +178,8 @@ def _change_document(change: Change, history: History, lang: str) -> dict[str, A
     }
 
 
-def _drift_document(drift: Drift | None) -> dict[str, Any] | None:
-    if drift is None:
-        return None
-    return {"before_ms": drift.before / PS_PER_MS, "after_ms": drift.after / PS_PER_MS}
+def _levels(moved: Change | Drift | NewestSessions) -> dict[str, float | None]:
+    return {"before_ms": milliseconds(moved.before), "after_ms": milliseconds(moved.after)}
 
 
 def _newest_document(newest: NewestSessions | None) -> dict[str, Any] | None:
@@ -189,14 +188,9 @@ def _newest_document(newest: NewestSessions | None) -> dict[str, Any] | None:
     return {
         "session_index": newest.entry,
         "sessions": newest.count,
-        "before_ms": newest.before / PS_PER_MS,
-        "after_ms": newest.after / PS_PER_MS,
-        "change": _interval_document(newest.change),
+        **_levels(newest),
+        "change": newest.change,
     }
-
-
-def _interval_document(interval: Interval) -> dict[str, float]:
-    return {"value": interval.value, "low": interval.low, "high": interval.high}
 
 
 def print_history(history: History, console: Console, lang: str = "en") -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tb_gpu_doctor.analysis.step_costs import PART_IDS
+from tb_gpu_doctor.comparison import baseline_file
 from tb_gpu_doctor.comparison.summary import KernelSum, RunSummary
 
 MS = 1_000_000_000
@@ -42,3 +45,16 @@ def summary(steps_ms: Sequence[float] = (100.0,) * 12, **changes: Any) -> RunSum
         "findings": (),
     }
     return RunSummary(**{**values, **changes})
+
+
+def written(run: RunSummary) -> dict[str, Any]:
+    """What a baseline file of the run says."""
+    content: dict[str, Any] = json.loads(baseline_file.to_json(run))
+    return content
+
+
+def read_back(folder: Path, content: dict[str, Any]) -> RunSummary:
+    """The run of a baseline file that says this."""
+    path = folder / "changed.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return baseline_file.read(str(path))

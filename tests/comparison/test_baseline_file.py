@@ -23,7 +23,7 @@ from tb_gpu_doctor.report.check_report import FORMATS
 from tb_gpu_doctor.report.comparison_report import comparison_dict, print_comparison
 from tb_gpu_doctor.texts import has_text
 from tb_gpu_doctor.traces.errors import TraceError
-from tests.comparison.summaries import MS, summary
+from tests.comparison.summaries import MS, read_back, summary, written
 
 
 def test_a_demo_survives_the_file(demo_logs: Path, tmp_path: Path) -> None:
@@ -49,8 +49,8 @@ def test_what_another_finding_tells_as_its_part_is_not_lost(demo_logs: Path) -> 
 
 
 @pytest.mark.parametrize("batch", [0, 0.5])
-def test_a_batch_of_nothing_is_an_unknown_one(batch: float) -> None:
-    baseline = baseline_file.from_dict({**baseline_file.to_dict(summary()), "batch": batch})
+def test_a_batch_of_nothing_is_an_unknown_one(tmp_path: Path, batch: float) -> None:
+    baseline = read_back(tmp_path, {**written(summary()), "batch": batch})
     comparison = compare(baseline, summary(batch=8))
     assert baseline.batch is None and comparison.unit == "step" and comparison.outcome == "same"
 
@@ -58,7 +58,7 @@ def test_a_batch_of_nothing_is_an_unknown_one(batch: float) -> None:
 def test_a_baseline_reads_well_in_a_review() -> None:
     lines = baseline_file.to_json(summary()).splitlines()
     assert sum('"gemm"' in line for line in lines) == 1 and max(map(len, lines)) < 600
-    assert json.loads("\n".join(lines)) == json.loads(json.dumps(baseline_file.to_dict(summary())))
+    assert json.loads("\n".join(lines)) == written(summary())
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_what_is_no_baseline_is_refused(tmp_path: Path, content: bytes) -> None:
 
 def test_newer_formats_and_missing_files_are_told_apart(tmp_path: Path) -> None:
     path = tmp_path / "b.json"
-    path.write_text(json.dumps({**baseline_file.to_dict(summary()), "version": 99}), encoding="utf-8")
+    path.write_text(json.dumps({**written(summary()), "version": 99}), encoding="utf-8")
     with pytest.raises(TraceError) as caught:
         baseline_file.read(str(path))
     assert caught.value.code == "newer_baseline"
@@ -93,7 +93,7 @@ WRONG = st.sampled_from([None, True, -1, 1e400, "x", [], {}, [[]], [None], {"com
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80)
 @given(st.data(), WRONG)
 def test_no_wrong_value_gets_through_as_a_crash(tmp_path: Path, data: st.DataObject, wrong: Any) -> None:
-    content: Any = baseline_file.to_dict(summary())
+    content: Any = written(summary())
     node = content
     for _ in range(data.draw(st.integers(1, 3))):
         keys = list(node) if isinstance(node, dict) else list(range(len(node)))
@@ -122,9 +122,9 @@ def test_no_wrong_value_gets_through_as_a_crash(tmp_path: Path, data: st.DataObj
             write(result, "en")
 
 
-def test_what_another_version_says_of_telemetry_is_left_out() -> None:
-    data = {**baseline_file.to_dict(summary()), "telemetry": {"utilization": 0.5, "sparkle": 3}}
-    assert baseline_file.from_dict(data).telemetry == {"utilization": 0.5}
+def test_what_another_version_says_of_telemetry_is_left_out(tmp_path: Path) -> None:
+    data = {**written(summary()), "telemetry": {"utilization": 0.5, "sparkle": 3}}
+    assert read_back(tmp_path, data).telemetry == {"utilization": 0.5}
     assert all(has_text(f"compare.telemetry.{name}") for name in TELEMETRY)
 
 
@@ -145,7 +145,7 @@ def test_no_host_and_no_path_is_in_a_baseline(demo_logs: Path) -> None:
 
 def test_any_name_and_any_order_of_keys_will_do(tmp_path: Path) -> None:
     path = tmp_path / "good run"
-    path.write_text(json.dumps(baseline_file.to_dict(summary()), sort_keys=True, indent=1), encoding="utf-8-sig")
+    path.write_text(json.dumps(written(summary()), sort_keys=True, indent=1), encoding="utf-8-sig")
     assert baseline_file.is_baseline(str(path)) and summary_of_path(path).step_count == 12
     for content in (b"", b"[]", b'{"traceEvents": []}', b"\x0a\x02gpu-doctor baseline"):
         path.write_bytes(content)
@@ -154,18 +154,33 @@ def test_any_name_and_any_order_of_keys_will_do(tmp_path: Path) -> None:
 
 
 def test_kinds_of_another_version_are_left_out_and_other_words_are_refused(tmp_path: Path) -> None:
-    content = baseline_file.to_dict(summary(doubts=("no_steps", "of_the_future")))
+    content = written(summary(doubts=("no_steps", "of_the_future")))
     content["findings"] = [
         {"kind": kind, "cause": None, "severity": "info", "share": None, "saving_ms_per_step": None, "gpus": []}
         for kind in ("of_the_future", "input_bound")
     ]
-    read = baseline_file.from_dict(content)
+    read = read_back(tmp_path, content)
     assert [found.kind for found in read.findings] == ["input_bound"] and read.doubts == ("no_steps",)
     for name, value in (("verdict", "x"), ("steps", {**content["steps"], "source": "x"})):
-        with pytest.raises(ValueError):
-            baseline_file.from_dict({**content, name: value})
+        with pytest.raises(TraceError):
+            read_back(tmp_path, {**content, name: value})
     for count, walls in ((0, [1.0]), (3, []), (1, [1.0, 1.0])):
-        with pytest.raises(ValueError):
-            baseline_file.from_dict(
-                {**content, "steps": {**content["steps"], "count": count, "wall_ms": walls, "parts_ms": {}}}
+        with pytest.raises(TraceError):
+            read_back(
+                tmp_path, {**content, "steps": {**content["steps"], "count": count, "wall_ms": walls, "parts_ms": {}}}
             )
+
+
+def test_files_of_the_first_release_are_read(tmp_path: Path) -> None:
+    path = Path(__file__).parents[1] / "data" / "baseline_v1.json"
+    run = baseline_file.read(str(path))
+    assert run.step_count == 9 and run.kernels[0].name and run.verdict == "critical" and run.parts_ps.sum() > 0
+    assert written(run) == json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_what_is_damaged_is_named(tmp_path: Path) -> None:
+    content = written(summary())
+    content["steps"]["wall_ms"][2] = "x"
+    with pytest.raises(TraceError) as caught:
+        read_back(tmp_path, content)
+    assert "steps.wall_ms" in caught.value.params["reason"]

@@ -11,12 +11,11 @@ import pytest
 from simulator.kineto_writer import packed
 from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.comparing import compare_paths, summary_of_path
-from tb_gpu_doctor.comparison import baseline_file
 from tb_gpu_doctor.comparison.check import Limits, check
 from tb_gpu_doctor.comparison.compare import compare
 from tb_gpu_doctor.comparison.summarize import kinds_not_shown
 from tb_gpu_doctor.diagnosis.registry import kinds
-from tests.comparison.summaries import summary
+from tests.comparison.summaries import read_back, summary, written
 from tests.comparison.test_compare import finding, obstacles
 from tests.diagnosis.build import profile
 from tests.simulator.test_torch import job, xplane
@@ -63,15 +62,15 @@ def test_a_check_cannot_tell_what_is_not_shown() -> None:
     assert {item.id: item.status for item in new.items}["findings.underfilled_gpu"] == "cannot_tell"
 
 
-def test_baselines_keep_it_and_older_ones_lack_it() -> None:
+def test_baselines_keep_it_and_older_ones_lack_it(tmp_path: Path) -> None:
     blind = summary(
         not_shown=("underfilled_gpu",), findings=(dataclasses.replace(finding("launch_bound"), part_of="input_bound"),)
     )
-    data = baseline_file.to_dict(blind)
-    back = baseline_file.from_dict(data)
+    data = written(blind)
+    back = read_back(tmp_path, data)
     assert back.not_shown == ("underfilled_gpu",) and back.findings[0].part_of == "input_bound"
     del data["not_shown"], data["findings"][0]["part_of"]
-    old = baseline_file.from_dict(data)
+    old = read_back(tmp_path, data)
     assert old.not_shown == () and old.findings[0].part_of is None
 
 
