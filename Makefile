@@ -26,7 +26,7 @@ NPM_STAMP := frontend/node_modules/.installed
 # The tests start hundreds of interpreters: each module is compiled once, whatever the user's shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-logs check test lint types imports frontend-test fuzz pytest quick bench screenshots format bundle chromium clean
+.PHONY: help demo demo-logs check test lint types imports frontend-test fuzz pytest quick bench screenshots format bundle rules-table chromium clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -84,6 +84,9 @@ format: $(STAMPS)/test $(NPM_STAMP) ## format Python and the frontend
 
 bundle: $(NPM_STAMP) ## rebuild tb_gpu_doctor/plugin/static from frontend/src
 	cd frontend && npm run --silent build
+
+rules-table: $(STAMPS)/package ## rewrite docs/rules.md and the kinds in the JSON schema
+	$(BIN)/python -m scripts.rules_table
 
 chromium: ## a Chromium for the browser tests: the one on the PATH, else Debian's where it may be installed
 	@bash scripts/ensure_chromium.sh

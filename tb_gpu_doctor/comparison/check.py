@@ -289,7 +289,7 @@ def _findings(run: RunSummary, limits: Limits, comparison: Comparison | None) ->
         elif old is not None and finding.kind not in known | harmless and finding.severity in limits.new_findings:
             if not could_show(finding.kind, old, run):
                 failed += 1
-                name = Phrase(f"compare.kinds.{finding.kind}")
+                name = Phrase(f"findings.{finding.kind}.name")
                 yield CheckItem(
                     f"findings.{finding.kind}", "cannot_tell", Phrase("check.baseline_blind", {"name": name})
                 )
@@ -303,7 +303,7 @@ def _findings(run: RunSummary, limits: Limits, comparison: Comparison | None) ->
     for kind in limits.kinds:
         if kind in limits.allowed or kind in found:
             continue
-        name, rule = Phrase(f"compare.kinds.{kind}"), rule_of(kind)
+        name, rule = Phrase(f"findings.{kind}.name"), rule_of(kind)
         if kind in run.doubts:
             failed += 1
             yield CheckItem(
@@ -320,7 +320,7 @@ def _findings(run: RunSummary, limits: Limits, comparison: Comparison | None) ->
     if not run.gpu_count and not run.doubts:
         yield CheckItem("findings", "cannot_tell", Phrase("compare.obstacles.no_gpu_work", {"runs": [run.label]}))
     elif run.verdict == "cannot_tell":
-        doubts = [Phrase(f"compare.kinds.{kind}") for kind in run.doubts]
+        doubts = [Phrase(f"findings.{kind}.name") for kind in run.doubts]
         key = "check.cannot_tell_because" if doubts else "check.cannot_tell"
         yield CheckItem("findings", "cannot_tell", Phrase(key, {"reason": doubts[0]} if doubts else {}))
     else:
@@ -342,7 +342,7 @@ def _once(findings: Sequence[FindingSum]) -> Iterator[FindingSum]:
 
 
 def _finding(key: str, finding: FindingSum) -> Phrase:
-    name = Phrase(f"compare.kinds.{finding.kind}")
+    name = Phrase(f"findings.{finding.kind}.name")
     severity = Phrase(f"report.severities.{finding.severity}")
     if finding.saving_ps_per_step is not None:
         return Phrase(f"{key}_cost", {"name": name, "severity": severity, "cost": finding.saving_ps_per_step})

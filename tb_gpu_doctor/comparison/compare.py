@@ -224,7 +224,7 @@ def _obstacles(
         marked = [kind in run.doubts for run in (before, after)]
         if marked[0] != marked[1]:
             label = before.label if marked[0] else after.label
-            found.append(Phrase(f"compare.obstacles.{kind}", {"run": label}))
+            found.append(Phrase(f"findings.{kind}.obstacle", {"run": label}))
     sources = {before.step_source, after.step_source}
     if len(sources) > 1 and "none" not in sources:
         # A period that was found may be a part of a marked step, or several; kernels are launched as often if not.
@@ -243,7 +243,7 @@ def _lengthened(before: RunSummary, after: RunSummary, outcome: Outcome) -> Phra
             continue
         is_after = kind in after.doubts
         if outcome == "same" or outcome == ("slower" if is_after else "faster"):
-            return Phrase(f"compare.obstacles.{kind}", {"run": (after if is_after else before).label})
+            return Phrase(f"findings.{kind}.obstacle", {"run": (after if is_after else before).label})
     return None
 
 

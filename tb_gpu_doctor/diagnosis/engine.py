@@ -127,7 +127,7 @@ def _doubts(context: Context, findings: Sequence[Finding]) -> tuple[Phrase, ...]
         doubts.append(Phrase("report.doubts.no_gpu_data"))
     present = {finding.kind for finding in findings}
     doubts += [
-        Phrase(f"report.doubts.{rule.kind}") for rule in rules() if rule.proves_no_health and rule.kind in present
+        Phrase(f"findings.{rule.kind}.doubt") for rule in rules() if rule.proves_no_health and rule.kind in present
     ]
     if context.has_gpu_work and present & {"no_gpu_plane", "empty_gpu_plane"}:
         doubts.append(Phrase("report.doubts.some_hosts"))

@@ -57,7 +57,7 @@ class Rule:
         cost: what the share of its findings is.
         reads: the facts that it looks at.
         check: from a context to the findings that it proves.
-        needs: those of ``reads`` without any of which it must stay silent, however the run went.
+        needs: those of ``reads`` without one of which a profile cannot show the finding, however the run went.
         thresholds: a frozen dataclass of what it has to itself; None where it has none. `Thresholds.of` gives the one
             in force.
         idle_cause: the cause whose idle time its findings count.

@@ -177,7 +177,7 @@ def _in_milliseconds(interval: Interval | None) -> Interval | None:
 def _finding_document(finding: FindingComparison, lang: str) -> dict[str, Any]:
     return {
         "kind": finding.kind,
-        "name": text(f"compare.kinds.{finding.kind}", lang),
+        "name": text(f"findings.{finding.kind}.name", lang),
         "change": finding.change,
         "severity_before": finding.severity_before,
         "severity_after": finding.severity_after,
@@ -296,11 +296,11 @@ def _findings(comparison: Comparison, lang: str) -> Iterator[Text]:
     for finding in comparison.findings:
         line = Text("  ")
         line.append(text(f"compare.changes.{finding.change}", lang), style=_CHANGES[finding.change])
-        line.append(f"  {text(f'compare.kinds.{finding.kind}', lang)}", style="bold")
+        line.append(f"  {text(f'findings.{finding.kind}.name', lang)}", style="bold")
         line.append(f"  {_cost(finding, True, comparison.unit, lang)} → {_cost(finding, False, comparison.unit, lang)}")
         root = finding.part_of_after or finding.part_of_before
-        if root is not None and has_text(f"compare.kinds.{root}"):
-            name = text(f"compare.kinds.{root}", lang)
+        if root is not None and has_text(f"findings.{root}.name"):
+            name = text(f"findings.{root}.name", lang)
             line.append("  " + text("compare.finding.part_of", lang, name=name), style="dim")
         yield line
 

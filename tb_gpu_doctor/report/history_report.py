@@ -155,7 +155,7 @@ def _entry_document(entry: HistoryEntry, lang: str) -> dict[str, Any]:
         "window_shares": summary.window_parts.tolist(),
         "occupancy": summary.occupancy,
         "findings": [
-            {"kind": finding.kind, "name": text(f"compare.kinds.{finding.kind}", lang), "severity": finding.severity}
+            {"kind": finding.kind, "name": text(f"findings.{finding.kind}.name", lang), "severity": finding.severity}
             for finding in summary.findings
         ],
     }
@@ -256,7 +256,7 @@ def _remark(entry: HistoryEntry, lang: str) -> str:
         reason = say(entry.problem, lang) if entry.problem is not None else ""
         return "  " + text("history.unread", lang, reason=reason)
     serious = [f for f in entry.summary.findings if f.severity != "info"]
-    names = listing([text(f"compare.kinds.{kind}", lang) for kind in dict.fromkeys(f.kind for f in serious)], lang)
+    names = listing([text(f"findings.{kind}.name", lang) for kind in dict.fromkeys(f.kind for f in serious)], lang)
     remark = f"  {names}" if names else ""
     if entry.problem is not None:
         remark += "  " + text("history.left_out", lang, reason=say(entry.problem, lang))

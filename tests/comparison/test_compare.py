@@ -99,7 +99,7 @@ def test_known_batches_make_times_per_sample() -> None:
 
 def test_what_the_profiler_spoils_is_named() -> None:
     comparison = compare(summary(), summary(label="after", doubts=("serialized_kernels",)))
-    assert "serialized_kernels" in obstacles(comparison)
+    assert "findings.serialized_kernels.obstacle" in [phrase.key for phrase in comparison.obstacles]
     assert "batch_unknown" not in obstacles(compare(summary(batch=8), summary(batch=8)))
     strange = (KernelSum("other", (1, 1, 1), (32, 1, 1), 1, MS),)
     assert "few_common" in obstacles(compare(summary(), summary(kernels=strange)))
@@ -220,7 +220,7 @@ def test_a_run_that_the_profiler_made_slower_is_not_called_slower(kind: str) -> 
     for before, after in ((fast, slow), (slow, fast), (summary(noisy(120)), slow)):
         comparison = compare(before, after)
         assert comparison.outcome == "inconclusive"
-        assert [phrase.key for phrase in comparison.reasons] == [f"compare.obstacles.{kind}"]
+        assert [phrase.key for phrase in comparison.reasons] == [f"findings.{kind}.obstacle"]
     quick = summary(noisy(80, seed=1), doubts=(kind,))
     assert compare(fast, quick).outcome == "faster", "even so it is the faster one"
     assert compare(slow, summary(noisy(150), doubts=(kind,))).outcome == "slower", "both alike"

@@ -16,7 +16,7 @@ import tb_gpu_doctor
 from tb_gpu_doctor import texts
 from tb_gpu_doctor.analysis.results import CATEGORY_IDS, CAUSE_IDS
 from tb_gpu_doctor.diagnosis.model import SEVERITIES, VERDICTS
-from tb_gpu_doctor.diagnosis.registry import kinds
+from tb_gpu_doctor.diagnosis.registry import rules
 from tb_gpu_doctor.texts import UnknownText, all_keys, has_text, languages, pick_language, text
 from tb_gpu_doctor.texts.numbers import LocaleFormatter
 from tb_gpu_doctor.traces.sessions import UNREADABLE_SUFFIXES
@@ -155,9 +155,11 @@ def test_every_id_has_a_name() -> None:
         assert has_text(f"report.verdicts.{verdict}")
     for limiter in ("registers", "shared_memory", "block_size", "blocks"):
         assert has_text(f"report.limiters.{limiter}") and has_text(f"findings.low_occupancy.causes.{limiter}")
-    for kind in kinds():
-        assert has_text(f"findings.{kind}.title")
-        assert has_text(f"findings.{kind}.check")
+    for rule in rules():
+        told = ["name", "title", "check"]
+        told += ["doubt"] if rule.proves_no_health else []
+        told += ["obstacle"] if rule.distorts != "nothing" else []
+        assert [name for name in told if not has_text(f"findings.{rule.kind}.{name}")] == [], rule.kind
 
 
 def test_every_advice_is_given_by_some_rule() -> None:
