@@ -228,7 +228,7 @@ def step_borders(trace: Trace, event_step: Int32, marker_start: Int64) -> tuple[
     events = trace.device_events
     shape = (len(marker_start), len(trace.devices))
     if shape[0] * shape[1] > MAX_CELLS:
-        raise TraceError("too_many_events", trace.path)
+        raise TraceError("too_many_events", trace.path, count=shape[0] * shape[1], limit=MAX_CELLS)
     work = events.klass <= EventClass.COMMUNICATION
     last = np.full(shape, -1, np.int64)
     begin = np.full(shape, np.iinfo(np.int64).max, np.int64)

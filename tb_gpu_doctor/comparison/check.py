@@ -223,6 +223,8 @@ def _files(run: RunSummary) -> Iterator[CheckItem]:
     """What was not read was not checked."""
     if run.unread:
         yield CheckItem("files", "cannot_tell", Phrase("check.unread", {"count": run.unread}))
+    if run.cut:
+        yield CheckItem("cut_files", "cannot_tell", Phrase("check.cut", {"count": run.cut}))
 
 
 def _limits(run: RunSummary, limits: Limits) -> Iterator[CheckItem]:

@@ -82,6 +82,7 @@ class RunSummary:
         occupancy: weighted by time over the GPUs where it is known.
         telemetry: means over the GPUs by metric, those that were recorded.
         unread: how many files of the session could not be read, so that their GPUs are missing.
+        cut: how many were cut off, so that the rest of their recording is missing.
         sm_count: multiprocessors of a GPU, None where that is unknown or differs.
         not_shown: kinds of findings that the profile could not have shown, however the run went; telemetry aside.
     """
@@ -107,6 +108,7 @@ class RunSummary:
     not_shown: tuple[str, ...] = ()
     sm_count: int | None = None
     unread: int = 0
+    cut: int = 0
 
     @property
     def gpu_count(self) -> int:

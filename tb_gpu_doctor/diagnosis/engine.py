@@ -28,7 +28,7 @@ from tb_gpu_doctor.diagnosis.telemetry_report import report_telemetry
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.telemetry.joining import Joined
 from tb_gpu_doctor.traces.columns import Int64
-from tb_gpu_doctor.traces.errors import TraceError
+from tb_gpu_doctor.traces.errors import PART, TraceError
 
 MAX_KERNELS = 50
 _MAX_WARNINGS = 50
@@ -125,6 +125,9 @@ def _doubts(context: Context, findings: Sequence[Finding]) -> tuple[Phrase, ...]
     doubts = []
     if not context.has_gpu_work:
         doubts.append(Phrase("report.doubts.no_gpu_data"))
+    parts = [p.label for p in context.profiles if any(note.code == PART for note in p.trace.notes)]
+    if parts:
+        doubts.append(Phrase("report.doubts.part_of_file", {"hosts": tuple(parts[:_MAX_RANKS]), "count": len(parts)}))
     present = {finding.kind for finding in findings}
     doubts += [
         Phrase(f"findings.{rule.kind}.doubt") for rule in rules() if rule.proves_no_health and rule.kind in present

@@ -14,8 +14,9 @@ import msgspec
 
 from tb_gpu_doctor.packing.names import Names
 from tb_gpu_doctor.traces.errors import TraceError
-from tb_gpu_doctor.traces.json_document import MAX_OBJECTS, mended
+from tb_gpu_doctor.traces.json_document import MAX_OBJECTS, utf8, what_it_is
 from tb_gpu_doctor.traces.json_file import read_json_bytes
+from tb_gpu_doctor.traces.json_salvage import salvage
 from tb_gpu_doctor.traces.kineto_events import CALL, DEVICE_CATEGORIES, HOST_CATEGORIES, RECORDING_CATEGORY
 from tb_gpu_doctor.traces.wire import SLOTS
 
@@ -125,31 +126,40 @@ def rewrite_json(
     Raises:
         TraceError: the file cannot be read, or is none.
     """
-    data = bytes(read_json_bytes(path))
+    content, is_part = read_json_bytes(path)
+    data = bytes(utf8(content))
+    del content
     if data.count(b"{") > MAX_OBJECTS:
-        raise TraceError("too_many_events", path)
-    data = data.removeprefix(b"\xef\xbb\xbf")
+        raise TraceError("too_many_events", path, count=data.count(b"{"), limit=MAX_OBJECTS)
     try:
+        found, top = _FILE.decode(data), _TOP.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        salvaged = salvage(data)
+        if salvaged is None or not salvaged.events:
+            raise TraceError(what_it_is(data), path) from None
+        is_part |= salvaged.is_part
         try:
-            found, top = _FILE.decode(data), _TOP.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            data = mended(data)
-            found, top = _FILE.decode(data), _TOP.decode(data)
-    except msgspec.ValidationError:
-        raise TraceError("not_trace_json", path) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise TraceError("cut_off" if "truncated" in str(error) else "malformed", path) from None
+            found, top = _FILE.decode(salvaged.text), _TOP.decode(salvaged.text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise TraceError("not_trace_json", path) from None
     del data
     writer = _Writer(found, names, slim)
     if path.endswith(".gz") if packed is None else packed:
         # No time and no name of the file in its head: the same trace always gives the same bytes.
         with gzip.GzipFile("", "wb", _LEVEL, out, mtime=0) as gzipped:
-            _write(writer, top, gzipped, progress)
+            _write(writer, top, is_part, gzipped, progress)
     else:
-        _write(writer, top, out, progress)
+        _write(writer, top, is_part, out, progress)
 
 
-def _write(writer: _Writer, top: dict[str, msgspec.Raw], out: Any, progress: Callable[[float], None] | None) -> None:
+def _write(
+    writer: _Writer,
+    top: dict[str, msgspec.Raw],
+    is_part: bool,
+    out: Any,
+    progress: Callable[[float], None] | None,
+) -> None:
+    """The file's text; what is a part stays one, without an end."""
     out.write(b"{")
     for key, value in writer.top(top):
         out.write(_encode(key) + b":" + value + b",\n")
@@ -168,7 +178,7 @@ def _write(writer: _Writer, top: dict[str, msgspec.Raw], out: Any, progress: Cal
             if progress is not None:
                 progress(count / total)
     out.write(block.getvalue())
-    out.write(b"\n]}\n")
+    out.write(b",\n" if is_part else b"\n]}\n")
 
 
 class _Writer:

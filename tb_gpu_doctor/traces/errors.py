@@ -28,6 +28,10 @@ class TraceError(Exception):
         return TraceError(self.code, path, **self.params)
 
 
+# The note of a file that is only a part of what was recorded: nothing told of it proves that the run is well.
+PART = "cut_off_part"
+
+
 @dataclass(frozen=True)
 class Note:
     """Something that the decoder saw and that a reader of the numbers should know.

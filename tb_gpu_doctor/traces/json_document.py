@@ -6,13 +6,13 @@ That keeps hostile nesting and huge values out of memory and is what makes it fa
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar, Union
 
 import msgspec
 
-from tb_gpu_doctor.traces.errors import TraceError
+from tb_gpu_doctor.traces.errors import PART, Note, TraceError
+from tb_gpu_doctor.traces.json_salvage import salvage, without_bare_words
 
 # More objects than this are no profile; each costs some hundred bytes once decoded.
 MAX_OBJECTS = 24_000_000
@@ -27,6 +27,9 @@ _TOGETHER = 512
 _OBJECT_BYTES = 3
 # PyTorch writes its `schemaVersion` in front of the events.
 _HEAD_BYTES = 4096
+
+# A file that has lost a larger share of its events is a part of one.
+_MOST_LOST = 0.05
 
 _Scalar = int | float | str | None
 _Kind = TypeVar("_Kind")
@@ -102,6 +105,9 @@ class Document(msgspec.Struct):
         metadata: those that name processes and threads (``M``), in file order.
         others: how many events of other kinds there are.
         broken: events whose values have types that no trace has; left out.
+        mended: events whose text is no JSON, and was made some.
+        lost: events whose text is so damaged that they were left out.
+        is_part: the file was cut off, or a part from its middle is missing.
         device_properties, distributed: PyTorch's descriptions, as plain values; None without.
         base_ns: epoch nanoseconds that all times count from; 0 when the times are absolute.
         has_schema: PyTorch's ``schemaVersion`` is there.
@@ -111,10 +117,21 @@ class Document(msgspec.Struct):
     metadata: list[Event]
     others: int = 0
     broken: int = 0
+    mended: int = 0
+    lost: int = 0
+    is_part: bool = False
     device_properties: Any = None
     distributed: Any = None
     base_ns: int = 0
     has_schema: bool = False
+
+    def notes(self, broken: int = 0) -> tuple[Note, ...]:
+        """What had to be left out or mended, with so many more events whose values make no sense."""
+        counts = {"broken_events": self.broken + broken, "lost_events": self.lost, "mended_events": self.mended}
+        notes = [Note(code, {"count": count}) for code, count in counts.items() if count]
+        if self.is_part or self.lost > _MOST_LOST * len(self.complete):
+            notes.append(Note(PART, {"count": len(self.complete)}))
+        return tuple(notes)
 
 
 _USUAL_DECODER = msgspec.json.Decoder(_Usual)
@@ -122,42 +139,93 @@ _STRICT_DECODER = msgspec.json.Decoder(_Document)
 _LENIENT_DECODER = msgspec.json.Decoder(_Lenient)
 _EVENT_DECODER = msgspec.json.Decoder(Event)
 _PASSED_OVER_DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_AnyPassedOver)
-# Writers print these bare where they divide by zero or know nothing; JSON has no such words.
-_BARE_WORD = re.compile(rb"(?<=[:,\[])\s*(?:-?nan(?:\([a-z]*\))?|-?inf(?:inity)?|N/A)\s*(?=[,\]}])", re.IGNORECASE)
-_CONTROL = re.compile(rb"[\x00-\x1f]")
-# The list of events may end in an empty one, behind a comma.
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_TRAILING_COMMA = re.compile(rb",\s*(?=[\]}])")
+_BYTE_ORDER_MARKS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+# How `torch.autograd.profiler` names the two sides of its own export, a bare list of events without categories.
+_LEGACY_HOST, _LEGACY_DEVICE = "CPU functions", "CUDA functions"
 
 
-def parse_document(data: bytes | bytearray, path: str = "") -> Document:
-    """Decode a whole trace.
+def parse_document(data: bytes | bytearray, path: str = "", is_cut: bool = False) -> Document:
+    """Decode a whole trace, or a bare list of its events.
 
-    What real writers get wrong (bare ``nan``, control characters, text that is no UTF-8) is mended.
+    What real writers get wrong (bare ``nan``, quotes, control characters, text that is no UTF-8) is mended, and of a
+    file that ends early the part that is there is read.
+
+    Args:
+        data: the text.
+        path: of the file, for errors.
+        is_cut: the file is known to have ended early.
 
     Raises:
-        TraceError: ``not_trace_json``, ``malformed``, ``cut_off`` or ``too_many_events``.
+        TraceError: ``not_trace_json``, ``malformed``, ``cut_off`` (without a whole event) or ``too_many_events``.
     """
-    if len(data) > _OBJECT_BYTES * MAX_OBJECTS and data.count(b"{") > MAX_OBJECTS:
-        raise TraceError("too_many_events", path)
-    if data.startswith(_BYTE_ORDER_MARK):
-        data = data[len(_BYTE_ORDER_MARK) :]
-    if not data[:64].lstrip().startswith(b"{"):
+    if len(data) > _OBJECT_BYTES * MAX_OBJECTS and (count := data.count(b"{")) > MAX_OBJECTS:
+        raise TraceError("too_many_events", path, count=count, limit=MAX_OBJECTS)
+    data = utf8(data)
+    begin = data[:64].lstrip()[:1]
+    if begin not in (b"{", b"["):
         raise TraceError("not_trace_json", path)
     try:
-        return _decode(data)
+        document = (_mostly_valid(data) if begin == b"{" else None) or _salvaged(data, path)
     except msgspec.ValidationError:
         raise TraceError("not_trace_json", path) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        first = error
+    document.is_part |= is_cut
+    if document.complete and document.complete[0].pid in (_LEGACY_HOST, _LEGACY_DEVICE):
+        _categorise(document)
+    return document
+
+
+def utf8(data: bytes | bytearray) -> bytes | bytearray:
+    """The text without a byte order mark."""
+    for mark, encoding in _BYTE_ORDER_MARKS:
+        if data.startswith(mark):
+            return bytes(data).decode(encoding, "replace").encode()
+    return data
+
+
+def _mostly_valid(data: bytes | bytearray) -> Document | None:
+    """The document where nothing but bare words and commas is wrong with it."""
+    for is_mended in (False, True):
+        try:
+            return _decode(without_bare_words(data) if is_mended else data)
+        except msgspec.ValidationError:
+            raise
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+    return None
+
+
+def _salvaged(data: bytes | bytearray, path: str) -> Document:
+    """The readable events of a damaged file, or of a list of events."""
+    found = salvage(bytes(data))
+    if found is None or not found.events:
+        raise TraceError(what_it_is(data), path)
+    document = _decode(found.text)
+    document.mended, document.lost, document.is_part = found.mended, found.lost, found.is_part
+    return document
+
+
+def what_it_is(data: bytes | bytearray) -> str:
+    """Why a text without any readable event is none: the code of an error."""
     try:
-        return _decode(mended(bytes(data)))
-    except msgspec.ValidationError:
-        raise TraceError("not_trace_json", path) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        if "truncated" in str(first):
-            raise TraceError("cut_off", path) from None
-        raise TraceError("malformed", path) from None
+        msgspec.json.decode(data, type=msgspec.Raw)
+        return "not_trace_json"
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return "cut_off" if "truncated" in str(error) else "malformed"
+
+
+def _categorise(document: Document) -> None:
+    """Give the events of a bare list the categories that PyTorch's own files have."""
+    for event in document.complete:
+        if event.cat is not None:
+            continue
+        if event.pid == _LEGACY_HOST:
+            event.cat = "cpu_op"
+        elif event.pid == _LEGACY_DEVICE:  # its threads are devices
+            name = event.name or ""
+            event.cat = (
+                "gpu_memcpy" if name.startswith("Memcpy") else "gpu_memset" if name.startswith("Memset") else "kernel"
+            )
+            event.pid = event.tid
 
 
 def _decode(data: bytes | bytearray) -> Document:
@@ -210,14 +278,6 @@ def _event(raw: msgspec.Raw) -> Any:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
     return None
-
-
-def mended(data: bytes) -> bytes:
-    """The document without what JSON does not know and real writers write all the same."""
-    data = data.decode("utf-8", "replace").encode("utf-8")
-    data = _BARE_WORD.sub(b"null", data)
-    data = _CONTROL.sub(b" ", data)
-    return _TRAILING_COMMA.sub(b"", data)
 
 
 def _small(raw: msgspec.Raw) -> Any:

@@ -25,16 +25,16 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _AUTO_HEADER = zlib.MAX_WBITS | 16
 
 
-def read_json_bytes(path: str, progress: Callable[[float], None] | None = None) -> bytearray:
-    """The unpacked content of a file; whether it is packed is told from its first bytes.
+def read_json_bytes(path: str, progress: Callable[[float], None] | None = None) -> tuple[bytearray, bool]:
+    """The unpacked content of a file, and whether its packing ended early; what is packed is told from its first bytes.
 
     Args:
         path: the file.
         progress: called with the share of the file that is read, 0..1.
 
     Raises:
-        TraceError: ``missing_path``, ``no_permission``, ``io_error``, ``empty_file``, ``cut_off``,
-            ``malformed``, ``too_large`` or ``gzip_bomb``.
+        TraceError: ``missing_path``, ``no_permission``, ``io_error``, ``empty_file``, ``cut_off`` (before anything
+            could be unpacked), ``malformed``, ``too_large`` or ``gzip_bomb``.
     """
     try:
         with open(path, "rb") as file:
@@ -46,8 +46,8 @@ def read_json_bytes(path: str, progress: Callable[[float], None] | None = None) 
             if head == _GZIP_MAGIC:
                 return _unpack(file, size, path, progress)
             if size > MAX_BYTES:
-                raise TraceError("too_large", path)
-            return _plain(file, size, path, progress)
+                raise TraceError("too_large", path, size_bytes=size, limit_bytes=MAX_BYTES)
+            return _plain(file, size, path, progress), False
     except FileNotFoundError:
         raise TraceError("missing_path", path) from None
     except PermissionError:
@@ -61,13 +61,14 @@ def _plain(file: BinaryIO, size: int, path: str, progress: Callable[[float], Non
     while piece := file.read(_PIECE):
         out += piece
         if len(out) > MAX_BYTES:  # it grew meanwhile
-            raise TraceError("too_large", path)
+            raise TraceError("too_large", path, size_bytes=len(out), limit_bytes=MAX_BYTES)
         if progress is not None:
             progress(min(len(out) / size, 1.0))
     return out
 
 
-def _unpack(file: BinaryIO, size: int, path: str, progress: Callable[[float], None] | None) -> bytearray:
+def _unpack(file: BinaryIO, size: int, path: str, progress: Callable[[float], None] | None) -> tuple[bytearray, bool]:
+    """The content as far as it can be unpacked, and whether that is not all."""
     out = bytearray()
     packed = 0
     unpacker = zlib.decompressobj(_AUTO_HEADER)
@@ -86,13 +87,12 @@ def _unpack(file: BinaryIO, size: int, path: str, progress: Callable[[float], No
                     out += unpacker.decompress(piece, _GIVEN)
                 except zlib.error:
                     if out and not started and not piece.startswith(_GZIP_MAGIC):
-                        return out  # something else behind the end
-                    raise TraceError("malformed", path) from None
+                        return out, False  # something else behind the end
+                    if not out:
+                        raise TraceError("malformed", path) from None
+                    return out, True  # damaged from here on
                 started = True
-                if len(out) > MAX_BYTES:
-                    raise TraceError("too_large", path)
-                if len(out) > FREE_BYTES and len(out) > MAX_RATIO * packed:
-                    raise TraceError("gzip_bomb", path)
+                _check_size(len(out), packed, path)
                 piece = unpacker.unconsumed_tail or (unpacker.unused_data if unpacker.eof else b"")
         if progress is not None:
             progress(min(packed / size, 1.0))
@@ -100,8 +100,14 @@ def _unpack(file: BinaryIO, size: int, path: str, progress: Callable[[float], No
         # what the unpacker still holds back
         while len(tail := unpacker.decompress(b"", _PIECE)):
             out += tail
-            if len(out) > MAX_BYTES:
-                raise TraceError("too_large", path)
-        if not unpacker.eof:
+            _check_size(len(out), packed, path)
+        if not unpacker.eof and not out:
             raise TraceError("cut_off", path)
-    return out
+    return out, not unpacker.eof
+
+
+def _check_size(unpacked: int, packed: int, path: str) -> None:
+    if unpacked > MAX_BYTES:
+        raise TraceError("too_large", path, size_bytes=unpacked, limit_bytes=MAX_BYTES)
+    if unpacked > FREE_BYTES and unpacked > MAX_RATIO * packed:
+        raise TraceError("gzip_bomb", path, size_bytes=unpacked, limit_bytes=MAX_RATIO * packed)

@@ -23,7 +23,6 @@ from tb_gpu_doctor.traces.columns import (
     Trace,
     ordered_device_events,
 )
-from tb_gpu_doctor.traces.errors import Note
 from tb_gpu_doctor.traces.json_columns import (
     Lines,
     Strings,
@@ -100,9 +99,7 @@ class _Builder:
             len(found.kept), start=times.start[found.kept], duration=times.duration[found.kept], **found.columns
         )
         start, end = times.start[to_recording:], times.start[to_recording:] + times.duration[to_recording:]
-        notes = times.notes
-        if broken := document.broken + to_host - len(found.kept):
-            notes += (Note("broken_events", {"count": broken}),)
+        notes = times.notes + document.notes(broken=to_host - len(found.kept))
         info = document.distributed if isinstance(document.distributed, dict) else {}
         rank, world = whole(info.get("rank")), whole(info.get("world_size"))
         return Trace(

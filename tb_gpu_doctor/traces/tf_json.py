@@ -87,9 +87,7 @@ def tf_trace(document: Document, path: str, host: str) -> Trace:
     duration = np.where(times.duration <= _NO_DURATION_PS, 0, times.duration)
     split = int(np.searchsorted(times.rows, len(work)))
     devices, streams, _ = lines.ordered({})  # met in the order of their ids
-    notes = times.notes
-    if document.broken:
-        notes += (Note("broken_events", {"count": document.broken}),)
+    notes = times.notes + document.notes()
     if len(document.complete) >= MAX_WRITTEN_EVENTS:
         notes += (Note("capped_export", {"count": len(document.complete)}),)
     worked = [work[row] for row in times.rows[:split].tolist()]

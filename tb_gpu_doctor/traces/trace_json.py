@@ -35,12 +35,12 @@ def read_trace_json(path: str, host: str | None = None, progress: Callable[[floa
         if progress is not None:
             progress(done)
 
-    data = read_json_bytes(path, lambda done: report(done * _READ))
+    data, is_cut = read_json_bytes(path, lambda done: report(done * _READ))
     # Millions of new objects and no cycles: collecting garbage meanwhile only takes time.
     collecting = gc.isenabled()
     gc.disable()
     try:
-        document = parse_document(data, path)
+        document = parse_document(data, path, is_cut)
         del data
         report(_PARSED)
         label = host if host is not None else host_of(path)

@@ -29,7 +29,7 @@ from tb_gpu_doctor.traces.columns import (
 from tb_gpu_doctor.traces.errors import Note, TraceError
 from tb_gpu_doctor.traces.plane_items import decoded_items
 from tb_gpu_doctor.traces.sessions import host_of
-from tb_gpu_doctor.traces.wire import RawPlane
+from tb_gpu_doctor.traces.wire import BASE_ROW_BYTES, RawPlane, memory_limit
 from tb_gpu_doctor.traces.xplane_columns import (
     DEVICE_SLOTS,
     HOST_SLOTS,
@@ -77,6 +77,9 @@ def read_xplane(path: str, host: str | None = None, progress: Callable[[float], 
         if isinstance(plane, TraceError):
             if not builder.plane_count and plane.code == "malformed":
                 raise TraceError("not_xplane", path)
+            if plane.code == "too_many_events":
+                count, limit = plane.params["offset"], memory_limit(len(item.data)) // BASE_ROW_BYTES
+                raise TraceError(plane.code, path, count=max(count, limit), limit=limit, file_offset=item.offset)
             raise TraceError(plane.code, path, **{**plane.params, "file_offset": item.offset})
         if plane is not None:
             builder.add_plane(plane)
@@ -157,7 +160,7 @@ class _Builder:
         stats = {stat.decode("utf-8", "replace"): value for stat, value in plane.stats}
         if ident not in self.device_index:
             if len(self.devices) >= MAX_DEVICES:
-                raise TraceError("too_many_events", self.path)
+                raise TraceError("too_many_events", self.path, count=MAX_DEVICES + 1, limit=MAX_DEVICES)
             self.device_index[ident] = len(self.devices)
             self.devices.append(_device(len(self.devices), self.host, ident, stats))
         device = self.device_index[ident]
@@ -210,7 +213,7 @@ class _Builder:
             key = (plane.name, line_id)
             if key not in self.thread_index:
                 if len(self.threads) >= MAX_THREADS:
-                    raise TraceError("too_many_events", self.path)
+                    raise TraceError("too_many_events", self.path, count=MAX_THREADS + 1, limit=MAX_THREADS)
                 name = (plane.line_display_name[line] or plane.line_name[line])[:1024].decode("utf-8", "replace")
                 self.thread_index[key] = len(self.threads)
                 self.threads.append(HostThread(len(self.threads), line_id, name))

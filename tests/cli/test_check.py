@@ -123,6 +123,22 @@ def test_a_profile_that_can_be_read_in_part_only_does_not_pass(
     assert 'errors="1"' in Path("j.xml").read_text(encoding="utf-8")
 
 
+def test_a_file_that_was_cut_off_does_not_pass_whatever_is_allowed(
+    demo_logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(demo_logs / "pytorch_ddp", tmp_path / "logs")
+    Path("gpu-doctor.toml").write_text("[findings]\nseverities = []\n", encoding="utf-8")
+    assert main(["check", "logs", "--lang", "en"]) == 0
+    one = sorted((tmp_path / "logs").glob("*.gz"))[1]
+    one.write_bytes(one.read_bytes()[:-2000])
+    assert main(["check", "logs", "--lang", "en"]) == 2
+    assert "1 file of the profile was cut off" in capsys.readouterr().out
+    capsys.readouterr()
+    assert main(["diagnose", "logs", "--lang", "en", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"] != "ok" and len(found["devices"]) == 4
+
+
 def test_packs_are_checked_and_stand_for_baselines(
     demo_logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

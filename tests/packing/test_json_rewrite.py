@@ -135,6 +135,23 @@ def test_what_writers_get_wrong_is_mended_and_other_files_are_refused(tmp_path: 
         assert caught.value.code == code
 
 
+def test_a_part_stays_a_part_and_damaged_events_are_mended(tmp_path: Path) -> None:
+    path, target = tmp_path / "a.pt.trace.json", tmp_path / "b.pt.trace.json"
+    text = json.dumps(kineto()).encode()
+    whole = len(read_trace_json(str(_put(path, text)), "h").device_events)
+    at = text.rindex(b'"ph"')
+    rewritten(_put(path, text[:at]), target, None, False)
+    assert "cut_off_part" in {note.code for note in read_trace_json(str(target), "h").notes}
+    rewritten(_put(path, text.replace(b'"name": "', b'"name": "\\Users "', 1)), target, Names(), True)
+    found = read_trace_json(str(target), "h")
+    assert len(found.device_events) == whole and not found.notes
+
+
+def _put(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
 def test_an_export_of_tensorflow(tmp_path: Path) -> None:
     gpu, host = {"ph": "M", "name": "process_name", "pid": 1}, {"ph": "M", "name": "process_name", "pid": 701}
     content = {"traceEvents": [
