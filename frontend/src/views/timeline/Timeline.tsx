@@ -1,48 +1,37 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { ProfileId, TimelineMeta } from "../../api/types";
-import { categoryFill, fitText, prepare } from "../../charts/canvas";
-import { AXIS_HEIGHT, drawAxis, LanePainter, STEPS_HEIGHT, type StreamEvents } from "../../charts/draw";
-import { savePng } from "../../charts/png";
-import { layoutRows, rowAt, rowOfLane, rowsBetween } from "../../charts/rows";
+import { prepare } from "../../charts/canvas";
+import { AXIS_HEIGHT, drawAxis, LanePainter, STEPS_HEIGHT } from "../../charts/draw";
+import { layoutRows, rowOfLane, rowsBetween } from "../../charts/rows";
 import { themeOf } from "../../charts/theme";
 import { length, pan, type Range } from "../../charts/viewport";
-import { formatRange, shorten } from "../../format";
-import { lang, plural, t, tId } from "../../i18n";
+import { lang, t } from "../../i18n";
 import { dark } from "../../state/host";
 import { diagnosis, highlight, timelineCalls } from "../../state/store";
-import { type FoundInterval, TimelineData } from "../../state/timeline";
+import { TimelineData } from "../../state/timeline";
 import { analysed, extent, PS_PER_MS, setView, view } from "../../state/timelineView";
 import { Icon } from "../../ui/Icon";
 import { ProfilerNote } from "../../ui/ProfilerLink";
 import { Failed } from "../../ui/Section";
 import { Legend } from "../../ui/Swatch";
 import { useSize } from "../../ui/useSize";
-import { useMoment } from "./hooks";
+import { type Cursor, cursorAt, movedCursor, type Shown } from "./cursor";
 import { Labels } from "./Labels";
+import { useMoment } from "./moment";
 import { keyActions, zoomByWheel } from "./moves";
 import { NvmlLanes } from "./NvmlLanes";
+import { savePicture } from "./picture";
 import { RangePanel } from "./RangePanel";
 import { Finder, useHits } from "./Search";
 import { StockViewer } from "./StockViewer";
 import { jumpToGap, markedLanes, selecting, selectionPs, setSelection, toggledHosts } from "./state";
 import { useStreams } from "./streams";
-import { TimelineTip, type TipContent, tipText } from "./TimelineTip";
+import { TimelineTip, tipText } from "./TimelineTip";
 import { Toolbar } from "./Toolbar";
+import { tipContent } from "./tip";
 import { describeLanes, summary } from "./words";
 
 const TALLEST = 620;
-
-interface Cursor {
-  /** The row that it is on. */
-  row: number;
-  /** The place of the lane; of a folded host, its first. */
-  lane: number;
-  time: number;
-  x: number;
-  y: number;
-  /** Set from the keyboard: announced, and kept when the pointer leaves. */
-  keyboard: boolean;
-}
 
 interface TimelineProps {
   profile: ProfileId;
@@ -170,15 +159,10 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
     return () => clearTimeout(timer);
   }, [range?.start, range?.end, meta]);
 
+  const shown: Shown | null = range ? { rows, range, width, height, scrollTop } : null;
   const at = (event: PointerEvent | MouseEvent): Cursor | null => {
     const box = laneCanvas.current?.getBoundingClientRect();
-    if (!box || !range) return null;
-    const x = event.clientX - box.left;
-    const y = event.clientY - box.top;
-    if (x < 0 || x >= width || y < 0 || y >= height) return null;
-    const row = rowAt(rows, y + scrollTop);
-    if (row < 0 || !rows[row].lanes.length) return null;
-    return { row, lane: rows[row].lanes[0], x, y, time: range.start + (x / width) * length(range), keyboard: false };
+    return box && shown ? cursorAt(shown, event.clientX - box.left, event.clientY - box.top) : null;
   };
   const timeAt = (event: PointerEvent): number => {
     const box = laneCanvas.current?.getBoundingClientRect();
@@ -215,57 +199,17 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
 
   const save = () => {
     const [axis, lanes] = [axisCanvas.current, laneCanvas.current];
-    if (!axis || !lanes || !range) return;
-    const theme = themeOf(isDark);
-    const names = 150;
-    const top = AXIS_HEIGHT + STEPS_HEIGHT;
-    savePng({
-      name: "timeline",
-      title: `${t("timeline_title")} · ${formatRange(range.start / PS_PER_MS, range.end / PS_PER_MS)}`,
-      width: names + width,
-      height: top + height,
-      theme,
-      legend: present.map((category) => ({
-        fill: (context) => categoryFill(context, category, theme),
-        label: tId("category", category),
-      })),
-      draw: ({ context }) => {
-        context.drawImage(axis, names, 0, width, top);
-        context.drawImage(lanes, names, top, width, height);
-        for (const each of rows.slice(first, last)) {
-          const y = each.top - scrollTop;
-          if (y < 0 || y + each.height > height) continue;
-          const lane = meta.lanes[each.lanes[0]];
-          const name =
-            each.kind === "host" ? each.host : each.kind === "stream" ? `   ${streams.name(each)}` : lane.label;
-          context.fillStyle = each.kind === "stream" ? theme.muted : theme.text;
-          context.fillText(fitText(context, name, names - 8), 0, top + y + each.height / 2);
-        }
-      },
-    });
+    if (axis && lanes && shown) savePicture(shown, { axis, lanes, meta, present, streamName: streams.name });
   };
 
   const moveCursor = (by: number, edge: -1 | 0 | 1) => {
-    if (!range) return;
-    const usable = rows.flatMap(({ kind, lanes }, i) => (kind !== "stream" && lanes.length ? [i] : []));
-    const now = Math.max(0, usable.indexOf(cursor?.row ?? -1));
-    const row = usable[Math.min(Math.max(now + by, 0), usable.length - 1)];
-    if (row === undefined) return;
-    const lane = rows[row].lanes[0];
-    let time =
-      cursor && cursor.time >= range.start && cursor.time < range.end ? cursor.time : (range.start + range.end) / 2;
-    if (edge !== 0) {
-      const at = data.intervalAt(range, lane, time);
-      const pixel = length(range) / width;
-      if (at) time = edge > 0 ? at.end + 1 : at.start - 1;
-      else time += edge * pixel;
-      time = Math.min(Math.max(time, range.start), range.end - 1);
-    }
-    const { top, height: tall } = rows[row];
+    if (!shown) return;
+    const moved = movedCursor(shown, cursor, by, edge, (lane, time) => data.intervalAt(shown.range, lane, time));
+    if (!moved) return;
+    const { top, height: tall } = rows[moved.row];
     if (scroller.current && (top < scrollTop || top + tall > scrollTop + height))
       scroller.current.scrollTop = top - height / 2;
-    const y = top - (scroller.current?.scrollTop ?? scrollTop) + tall / 2;
-    setCursor({ row, lane, time, x: ((time - range.start) / length(range)) * width, y, keyboard: true });
+    setCursor({ ...moved, y: moved.y - (scroller.current?.scrollTop ?? scrollTop) });
   };
 
   const onKeyDown = (event: KeyboardEvent) => {
@@ -291,30 +235,7 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
   // A stream or a folded host has no single answer of the lane.
   const single = row?.kind === "gpu";
   const moment = useMoment(profile, cursor && single ? meta.lanes[cursor.lane].id : null, cursor ? cursor.time : null);
-  let tip: TipContent | null = null;
-  if (cursor && range && row) {
-    const interval =
-      row.kind === "stream"
-        ? streamInterval(streams.events(row), cursor.time)
-        : single
-          ? data.intervalAt(range, cursor.lane, cursor.time)
-          : undefined;
-    const lane = meta.lanes[cursor.lane];
-    const gpu = withHost ? `${shorten(lane.host, 24)} · ${lane.label}` : lane.label;
-    tip = {
-      gpu:
-        row.kind === "host"
-          ? `${shorten(lane.host, 24)} · ${plural("timeline_lanes", row.lanes.length)}`
-          : row.kind === "stream"
-            ? `${gpu} · ${shorten(streams.name(row), 40)}`
-            : gpu,
-      time: cursor.time,
-      interval: interval ?? null,
-      mixture: interval === undefined ? mixtureAt(data, row.lanes, cursor.time, range, width) : [],
-      moment,
-    };
-    if (!tip.interval && !tip.moment && !tip.mixture.length) tip = null;
-  }
+  const tip = cursor && shown ? tipContent({ cursor, shown, data, meta, streams, moment, withHost }) : null;
   const box = tip ? laneCanvas.current?.getBoundingClientRect() : null;
   const spoken = tip && cursor?.keyboard ? tipText(tip) : announced;
 
@@ -401,33 +322,4 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
       <p class="hidden">{lanesText}</p>
     </div>
   );
-}
-
-/** What fills the pixel under the pointer, largest first. */
-function mixtureAt(
-  data: TimelineData,
-  lanes: readonly number[],
-  time: number,
-  range: Range,
-  width: number,
-): TipContent["mixture"] {
-  const { categories } = data;
-  const pixel = length(range) / width;
-  const out = new Float32Array(categories.length);
-  const scratch = new Float32Array(categories.length);
-  const at = { start: time - pixel / 2, end: time + pixel / 2 };
-  if (!data.coverMean(lanes, at, 1, out, scratch)) return [];
-  return categories
-    .map((category, i) => ({ category, share: Math.min(1, out[i]) }))
-    .filter((part) => part.share > 0)
-    .sort((a, b) => b.share - a.share)
-    .slice(0, 6);
-}
-
-/** The event of a stream at a time. */
-function streamInterval(events: StreamEvents | null, time: number): FoundInterval | null {
-  if (!events) return null;
-  const i = events.start.findIndex((start, k) => start <= time && time < events.end[k]);
-  if (i < 0) return null;
-  return { start: events.start[i], end: events.end[i], category: events.category[i], name: events.name[i] };
 }
