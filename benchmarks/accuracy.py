@@ -14,8 +14,8 @@ from multiprocessing import Pool
 from pathlib import Path
 from statistics import median
 
-from benchmarks.scoring import FaultScore, Score, score
 from simulator.faults.cases import all_cases
+from simulator.scoring import FaultScore, Score, score
 from simulator.truth import IDLE_CAUSES
 from tb_gpu_doctor.diagnosis.registry import kinds
 

@@ -23,8 +23,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.cases import peak_bytes
-from benchmarks.job_files import write_job
 from benchmarks.run import machine
+from simulator.large_job import write_job
 
 RESULTS = Path(__file__).parent / "CLUSTER.md"
 HOSTS = (1, 4, 16, 64, 256)

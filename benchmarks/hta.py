@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.hta_definitions import RULES, figures, idle_by_stream
-from benchmarks.kineto_job import write_job
 from benchmarks.run import machine, put_section
+from simulator.large_torch_job import write_job
+from tests.hta_definitions import RULES, figures, idle_by_stream
 
 RESULTS = Path(__file__).parent / "HTA.md"
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -218,8 +218,8 @@ which installs {REQUIREMENT.replace("==", " ")} into an environment of its own. 
 `get_idle_time_breakdown` of all ranks, `get_comm_comp_overlap` and `get_temporal_breakdown`; for us everything from
 the folder to the finished diagnosis. Fresh processes that take turns, imports not counted, both with as many
 processes as they start by themselves; the least of the rounds. The goal for whole jobs is 1/{round(1 / GOAL)} of HTA's
-time. Generated jobs come from `benchmarks/kineto_job.py`; the recorded ones are not part of the repository. The peak
-is that of the main process."""
+time. Generated jobs come from `simulator/large_torch_job.py`; the recorded ones are not part of the repository. The
+peak is that of the main process."""
 
 
 # What looks like a mistake of HTA's; seen in the recorded files.

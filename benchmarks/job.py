@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.cases import peak_bytes
-from benchmarks.job_files import FORMATS, write_job
 from benchmarks.run import RESULTS, machine, put_section
+from simulator.large_job import FORMATS, write_job
 from tb_gpu_doctor.parallel.plan import VARIABLE
 from tb_gpu_doctor.parallel.resources import usable_cores
 

@@ -1,6 +1,6 @@
 """The kernel analysis alone, after decoding: ``python -m benchmarks.kernels [--events N] [--rounds N]``.
 
-A file of ``benchmarks.generate`` is decoded once. Then the kernel table is made again and again: as it is, whose
+A file of ``simulator.large_xplane`` is decoded once. Then the kernel table is made again and again: as it is, whose
 kernels a compiler has written; and with the same kernels named as an eager framework names them, so that every one
 is looked at for fusible runs. The best round counts, since what else a machine does only adds to it; and as it is work
 of one thread, its CPU seconds are those of a clock on an idle machine. The table goes into its section of
@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.generate import Shape, generate
 from benchmarks.run import RESULTS, machine, put_section
+from simulator.large_xplane import Shape, generate
 from tb_gpu_doctor.analysis.callers import causality
 from tb_gpu_doctor.analysis.kernels import kernel_table
 from tb_gpu_doctor.analysis.launches import launch_of

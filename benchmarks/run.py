@@ -28,7 +28,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from benchmarks.cases import Measurement
-from benchmarks.generate import Shape, generate
+from simulator.large_xplane import Shape, generate
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 REFERENCE = "kernel_stats"
@@ -198,7 +198,7 @@ HOW = """Repeat with `make bench`, or
     python -m benchmarks.run --rounds 5       # 1 M device + 1 M host events
     python -m benchmarks.run --large --huge   # also 5 M + 5 M, and a file past 2 GiB (9 GB of memory, 3 GB of disk)
 
-The files are written by `benchmarks/generate.py` (8 GPUs of 5 streams, 8-10 stats an event). Each number is the
+The files are written by `simulator/large_xplane.py` (8 GPUs of 5 streams, 8-10 stats an event). Each number is the
 median over fresh processes, imports not counted, file in the page cache; the cases take turns. Machines differ
 and are seldom idle: compare the ratios. CPU seconds count all threads. Peak is the largest resident size of the
 whole process, interpreter and libraries included."""

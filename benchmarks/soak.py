@@ -31,11 +31,11 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.job_files import write_job
 from benchmarks.run import machine
 from benchmarks.soak_browsers import SLOW_S, TIMEOUT_S, Browser, Seen, StockBrowser
 from benchmarks.soak_logdir import Logdir
 from benchmarks.soak_watch import STILL_S, Heartbeats, Memory, memory_of
+from simulator.large_job import write_job
 from tests.tensorboard_server import TensorBoard, tensorboard
 
 RESULTS = Path(__file__).parent / "SOAK.md"

@@ -7,7 +7,7 @@ import random
 import time
 from pathlib import Path
 
-from benchmarks.generate import Shape, generate
+from simulator.large_xplane import Shape, generate
 
 
 class Logdir:

@@ -24,8 +24,8 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Frame, sync_playwright
 
-from benchmarks.generate import Shape, generate
 from benchmarks.run import RESULTS, machine, put_section
+from simulator.large_xplane import Shape, generate
 from tests.e2e.visit import ARGUMENTS, Visit, plot
 from tests.tensorboard_server import tensorboard
 

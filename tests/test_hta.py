@@ -1,23 +1,17 @@
-"""HolisticTraceAnalysis' figures from our columns: as it gave them once, and as it gives them where it is installed."""
+"""HolisticTraceAnalysis' figures from our columns, as it gave them once."""
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import os
-import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks import hta
-from benchmarks.hta_definitions import Figures, figures, idle_by_stream
-from benchmarks.kineto_job import STEPS, write_job
 from simulator.torch_models import gpt
 from simulator.torch_program import TorchRun
 from simulator.torch_scenarios import torch_job
 from tb_gpu_doctor.traces.trace_json import read_trace_json
-from tests.conftest import DEMO_LOGS
+from tests.hta_definitions import Figures, figures, idle_by_stream
 from tests.traces.json_writing import document, event, kernel, write
 
 # HolisticTraceAnalysis 0.5.0 (pandas 3.1.1, Python 3.11) on the job that `small_job` writes, by
@@ -56,18 +50,6 @@ def test_our_columns_give_the_figures_that_hta_gave(tmp_path: Path) -> None:
     assert {trace.rank: idle_by_stream(trace, marked_on_gpu=True) for trace in traces} == RECORDED_IDLE
 
 
-def test_where_hta_is_installed_it_says_the_same(tmp_path: Path) -> None:
-    python = os.environ.get("GPU_DOCTOR_HTA_PYTHON") or (sys.executable if importlib.util.find_spec("hta") else "")
-    if not python:
-        pytest.skip("HolisticTraceAnalysis is not installed (GPU_DOCTOR_HTA_PYTHON names an interpreter that has it)")
-    small_job(tmp_path)
-    for folder in (tmp_path / "small", DEMO_LOGS / "pytorch_ddp"):
-        case = hta.Case("case", folder, 1)
-        rows = hta.compared(case, hta.measure(case, Path(python)))
-        assert len(rows) >= 9 * len(list(folder.iterdir()))
-        assert [row for row in rows if float(row[4])] == []
-
-
 def test_what_counts_for_hta(tmp_path: Path) -> None:
     """By hand: parts of microseconds, the last step, names, overlap."""
     path = write(
@@ -92,32 +74,3 @@ def test_what_counts_for_hta(tmp_path: Path) -> None:
     alone = write(tmp_path / "alone.pt.trace.json", document(kernel("gemm", 1, 4), kernel("gemm", 7, 3)))
     assert rounded(figures(read_trace_json(alone), False))[:4] == (2, 7, 0, 9)
     assert math.isnan(figures(read_trace_json(alone), False).overlap)
-
-
-def test_generated_jobs_go_on_as_they_began(tmp_path: Path) -> None:
-    paths = write_job(tmp_path / "job", 2, 14_000)
-    once = read_trace_json(str(write_job(tmp_path / "once", 2, 1)[0]))
-    for rank, path in enumerate(paths):
-        trace = read_trace_json(str(path))
-        assert trace.rank == rank and trace.notes == ()
-        assert len(trace.device_events) + len(trace.host_events) >= 14_000
-        steps = trace.host_events.step_num[trace.host_events.step_num >= 0]
-        assert sorted(steps.tolist()) == list(range(20, 20 + len(steps))) and len(steps) % STEPS == 0
-        correlations = trace.device_events.correlation
-        assert len(set(correlations.tolist())) == len(correlations)
-    again = read_trace_json(str(paths[0]))
-    count = len(once.device_events)
-    period = int(again.device_events.start[count] - again.device_events.start[0])
-    assert period % 1_000_000 == 0
-    assert (again.device_events.start[count : 2 * count] - period == again.device_events.start[:count]).all()
-
-
-def test_tables() -> None:
-    said = {"seconds": 2.0, "cpu_seconds": 2.0, "peak_bytes": 10**8}
-    outcome = hta.Outcome([said], [{**said, "seconds": 30.0}])
-    assert "| 8 ranks of 5 events | 1/15.0: goal MISSED | 1/1.0 | 2.00 | 30.00 |" in hta.times_table(
-        {"8 ranks of 5 events": outcome}
-    )
-    assert "| `x` | 1/15.0 | 1/1.0 | 2.00 |" in hta.times_table({"`x`": outcome})
-    rows = [["0", "idle, ms", "1.000", "1.000", "0.000", "2.0"], ["0", "span, ms", "1.000", "1.500", "0.500", "2.0"]]
-    assert hta.explained(rows).startswith("1 of 2 figures")

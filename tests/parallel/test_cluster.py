@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.job_files import write_job
+from simulator.large_job import write_job
 from tb_gpu_doctor.api import diagnose_session
 from tb_gpu_doctor.cli.main import main
 from tb_gpu_doctor.parallel import cluster as clusters

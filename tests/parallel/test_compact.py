@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from benchmarks.job_files import write_job
+from simulator.large_job import write_job
 from tb_gpu_doctor.parallel.compact import pack, unpack
 from tb_gpu_doctor.parallel.one_file import analyse_file
 from tb_gpu_doctor.traces.errors import TraceError

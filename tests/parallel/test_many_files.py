@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.generate import Shape, generate
-from benchmarks.job_files import write_job
+from simulator.large_job import write_job
+from simulator.large_xplane import Shape, generate
 from tb_gpu_doctor.api import diagnose_session
 from tb_gpu_doctor.parallel.many_files import read_files
 from tb_gpu_doctor.parallel.one_file import analyse_file

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from benchmarks.desk import Desk
-from benchmarks.job_files import write_job
 from simulator.faults.cases import all_cases
+from simulator.large_job import write_job
 from simulator.scenarios import SimulatedJob, SimulatedRun
 from tb_gpu_doctor.analysis.analyse import analyse
 from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.job_files import write_job
+from simulator.large_job import write_job
 from tb_gpu_doctor.parallel.plan import VARIABLE
 from tb_gpu_doctor.traces.sessions import find_sessions
 from tests.cli.profiles import session_file, training, write

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from benchmarks.scoring import Score, score
 from simulator.faults.cases import PLANTS, Case, all_cases
+from simulator.scoring import Score, score
 
 # Big enough to be the finding that matters, and quick: the runs with few GPUs.
 _STRENGTH = "medium"

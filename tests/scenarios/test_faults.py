@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.scoring import MIN_COST
 from simulator.faults.cases import PLANTS
+from simulator.scoring import MIN_COST
 from tb_gpu_doctor.diagnosis.registry import kinds
 from tests.scenarios.chosen import pair_cases, scored, single_cases
 

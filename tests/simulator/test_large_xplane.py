@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.generate import GPUS, Shape, generate, main
+from simulator.large_xplane import GPUS, Shape, generate, main
 from tests.simulator.test_scenarios import stats
 from tests.simulator.test_xplane_writer import parse
 

@@ -1,6 +1,6 @@
 """Writes a whole job: one file a rank, one GPU a file, all with the same collectives and each on its own clock.
 
-python -m benchmarks.job_files --format kineto --ranks 64 --events 100000 --out FOLDER
+python -m simulator.large_job --format kineto --ranks 64 --events 100000 --out FOLDER
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.generate import (
+from simulator.hardware import H100
+from simulator.large_xplane import (
     FIRST_OFFSET_PS,
     INPUT_WAIT_PS,
     LAUNCH_PS,
@@ -27,7 +28,6 @@ from benchmarks.generate import (
     launches,
     step_length,
 )
-from simulator.hardware import H100
 
 FORMATS = ("xplane", "kineto")
 SEED = 1

@@ -12,13 +12,12 @@ import pytest
 
 from benchmarks import cluster, comparing, job, kernels, soak
 from benchmarks.cases import Measurement
-from benchmarks.generate import Shape, generate
-from benchmarks.job_files import FORMATS, write_job
 from benchmarks.run import Goal, Runs, Suite, put_section, ratio, run_case, table
 from benchmarks.soak_browsers import Answer, Seen
 from benchmarks.soak_watch import Heartbeats, Memory, memory_of
-from tb_gpu_doctor.api import diagnose_session
-from tb_gpu_doctor.traces.sessions import find_sessions
+from simulator.large_xplane import Shape, generate
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -92,18 +91,6 @@ def test_a_job_is_measured_by_one_process_and_by_several() -> None:
     assert by_name["result"].split(",")[0] in ("ok", "warning", "critical", "cannot_tell")
 
 
-def test_all_ranks_of_a_job_run_the_same_collectives(tmp_path: Path) -> None:
-    for form in FORMATS:
-        write_job(tmp_path / form, form, 3, 6_000)
-        (session,) = find_sessions(str(tmp_path / form)).sessions
-        result = diagnose_session(session)
-        found = result.job.collectives
-        assert found is not None and found.present.all() and found.present.shape[1] == 3
-        assert [len(trace.device_events) for trace in result.traces] == [3_000] * 3
-        assert [len(trace.host_events) for trace in result.traces] == [3_000] * 3
-        assert result.job.clocks.all_known
-
-
 def test_the_kernel_analysis_is_measured_on_both_kinds_of_names(tmp_path: Path) -> None:
     results = tmp_path / "RESULTS.md"
     results.write_text("# Benchmarks\n\n## Another\n\nkept\n", encoding="utf-8")
@@ -115,13 +102,18 @@ def test_the_kernel_analysis_is_measured_on_both_kinds_of_names(tmp_path: Path) 
 
 
 def test_browsers_on_a_logdir_that_changes_meet_no_error() -> None:
-    seen = soak.soak(0.12, browsers=4, sessions=12)
-    assert not seen.errors, seen.errors[:3]
-    assert seen.statuses[200] > 20 and set(seen.statuses) <= {200, 202, 404, 422}, seen.statuses
-    assert sum(seen.changes.values()) > 3 and min(one.server for one in seen.memory) > 10_000_000
-    assert max(one.workers for one in seen.memory) > 10_000_000 and seen.firsts
-    text = soak.page(seen, 0.12, 4, 12)
-    assert "0 errors" in text and "`diagnosis`" in text and "| 0.12 |" in text
+    # On a busy machine little happens in seconds: then for longer.
+    for minutes in (0.12, 0.5, 2.0):
+        seen = soak.soak(minutes, browsers=4, sessions=12)
+        assert not seen.errors, seen.errors[:3]
+        assert set(seen.statuses) <= {200, 202, 404, 422}, seen.statuses
+        if seen.statuses[200] > 20 and sum(seen.changes.values()) > 3 and seen.firsts:
+            break
+    assert seen.statuses[200] > 20 and sum(seen.changes.values()) > 3 and seen.firsts, (seen.statuses, seen.changes)
+    assert min(one.server for one in seen.memory) > 10_000_000
+    assert max(one.workers for one in seen.memory) > 10_000_000
+    text = soak.page(seen, minutes, 4, 12)
+    assert "0 errors" in text and "`diagnosis`" in text and f"| {minutes:g} |" in text
 
 
 def test_stock_browsers_never_open_the_tab() -> None:

@@ -89,13 +89,16 @@ class LineJob:
 
     @property
     def count(self) -> int:
+        """Events of the line."""
         return len(self.columns["offset"])
 
     @property
     def size(self) -> int:
+        """Bytes of the encoded line."""
         return len(self.head) + self.count * self.template.size
 
     def write(self, out: BinaryIO) -> None:
+        """Write the line, piece by piece."""
         out.write(tag(3, BYTES) + varint(self.size) + self.head)
         for low in range(0, self.count, CHUNK_EVENTS):
             part = {name: column[low : low + CHUNK_EVENTS] for name, column in self.columns.items()}
@@ -116,12 +119,15 @@ class Metadata:
         self._events: dict[str, int] = {}
 
     def ref(self, text: str) -> int:
+        """The id under which a string is stored."""
         return self._strings.setdefault(text, FIRST_WIDE_ID + len(self._strings))
 
     def event(self, name: str) -> int:
+        """The id of an event's name."""
         return self._events.setdefault(name, FIRST_WIDE_ID + len(self._events))
 
     def encode(self) -> bytes:
+        """The metadata, as fields of a plane."""
         stats = {**self.stat, **self._strings}
         return b"".join(
             map_entry(number, key, varint_field(1, key) + text_field(2, name))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.accuracy import main, scoreboard
-from benchmarks.scoring import FaultScore, Score
+from simulator.scoring import FaultScore, Score
 
 
 def a_score(seed: int, found: bool, top: bool | None = True, alarms: tuple[str, ...] = ()) -> Score:

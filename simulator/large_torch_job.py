@@ -1,4 +1,4 @@
-"""Writes big jobs of PyTorch: ``python -m benchmarks.kineto_job --ranks N --events M --out FOLDER``.
+"""Writes big jobs of PyTorch: ``python -m simulator.large_torch_job --ranks N --events M --out FOLDER``.
 
 A simulated job (see `simulator.torch_scenarios`) is repeated, end to end, until each rank's file holds
 the wanted number of events: steps, correlations and operators count on.

@@ -1,4 +1,4 @@
-"""Writes big XPlane files fast: ``python -m benchmarks.generate --device-events N --host-events M --out PATH``.
+"""Writes big XPlane files fast: ``python -m simulator.large_xplane --device-events N --host-events M --out PATH``.
 
 Eight GPUs with five streams each, launches joined by correlation id, marked steps, input
 waits in front of each step. All events of a line have one size, because every number in
@@ -20,8 +20,8 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.templates import LineJob, Metadata, Template, line_head
 from simulator.hardware import H100, theoretical_occupancy
+from simulator.line_templates import LineJob, Metadata, Template, line_head
 from simulator.xplane_writer import (
     BYTES,
     bytes_field,
