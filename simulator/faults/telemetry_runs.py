@@ -33,6 +33,7 @@ class Machine:
         columns: one set a GPU.
         limits: of each GPU.
         busy: bool[n], when training steps.
+        last_step_row: sample by which the process recorded its last step; None where it records none.
     """
 
     rng: np.random.Generator
@@ -42,6 +43,7 @@ class Machine:
     limits: list[dict[str, float]]
     busy: NDArray[np.bool_]
     spans: list[Span] = field(default_factory=list)
+    last_step_row: int | None = None
     memory_growth: bool | None = None
 
     def late(self, share: float) -> NDArray[np.bool_]:
@@ -117,6 +119,50 @@ def _leak(machine: Machine, gpu: int, share: float) -> None:
     columns["allocator_peak_bytes"] = np.maximum.accumulate(columns["allocator_used_bytes"]) + 2 * GIB
 
 
+def _hang(machine: Machine, gpu: int, share: float) -> None:
+    """Stuck in a collective, all but the one that never entered it."""
+    begin, _ = _stop_stepping(machine, share)
+    mask = np.arange(machine.samples) >= begin
+    for number, columns in enumerate(machine.columns):
+        absent = number == gpu and machine.count > 1
+        _set(columns, "utilization_percent", mask, 0 if absent else 100)
+        _set(columns, "power_watts", mask, machine.rng.normal(70 if absent else 130, 1, machine.samples))
+
+
+def _starved(machine: Machine, _gpu: int, share: float) -> None:
+    """The input stands still for good."""
+    begin, _ = _stop_stepping(machine, share)
+    for columns in machine.columns:
+        mask = np.arange(machine.samples) >= begin
+        _set(columns, "utilization_percent", mask, 0)
+        _set(columns, "power_watts", mask, machine.rng.normal(75, 2, machine.samples))
+
+
+def _stop_stepping(machine: Machine, share: float) -> tuple[int, int]:
+    """Steps end before the last part of the recording, which is 80 s at least and 80 % at most."""
+    length = min(max(80, round(machine.samples * share)), round(machine.samples * 0.8))
+    machine.last_step_row = machine.samples - length
+    machine.busy[machine.last_step_row :] = False
+    return machine.last_step_row, length
+
+
+def _lost(machine: Machine, gpu: int, share: float) -> None:
+    mask = machine.late(share)
+    mask[-1] = True
+    for name in machine.columns[gpu]:
+        if not name.startswith("allocator_"):
+            _set(machine.columns[gpu], name, np.arange(machine.samples) >= int(np.argmax(mask)), np.nan)
+
+
+def _on_cpu(machine: Machine, _gpu: int, share: float) -> None:
+    """A framework that found no GPU; with less strength one that hardly uses it."""
+    machine.last_step_row = machine.samples - 2
+    for columns in machine.columns:
+        used = machine.rng.normal(8 * (1 - share), 1, machine.samples).clip(0, 100).round()
+        columns["utilization_percent"] = np.where(machine.busy, used, 0.0)
+        columns["power_watts"] = machine.rng.normal(75, 2, machine.samples)
+
+
 @dataclass(frozen=True)
 class TelemetryPlant:
     """A fault.
@@ -142,6 +188,10 @@ PLANTS: dict[str, TelemetryPlant] = {
     "low_utilization.idle": TelemetryPlant("low_utilization", _idle, of_all=True),
     "gpu_shared.process": TelemetryPlant("gpu_shared", _shared),
     "pcie_degraded.width": TelemetryPlant("pcie_degraded", _link),
+    "training_hang.collective": TelemetryPlant("training_hang", _hang, "collective"),
+    "training_hang.input": TelemetryPlant("training_hang", _starved, "host", of_all=True),
+    "gpu_lost.bus": TelemetryPlant("gpu_lost", _lost),
+    "gpu_unused.cpu": TelemetryPlant("gpu_unused", _on_cpu, of_all=True),
     "memory_pressure.leak": TelemetryPlant("memory_pressure", _leak, "growing", strengths=("medium", "strong")),
 }
 
@@ -289,7 +339,9 @@ def _finished(machine: Machine, rng: Random) -> Telemetry:
     wall = _START_NS + ticks * _S + machine.rng.integers(-40_000_000, 40_000_000, machine.samples)
     first = int(np.argmax(machine.busy))
     step = np.where(ticks > first, ((ticks - first) / step_s).astype(np.int64), -1)
-    if rng.random() < 0.2:
+    if machine.last_step_row is not None:
+        step = np.minimum(step, step[machine.last_step_row])
+    elif rng.random() < 0.2:
         step = np.full(machine.samples, -1, np.int64)  # a loop without hooks
     gpus = tuple(
         GpuSeries(
@@ -301,8 +353,14 @@ def _finished(machine: Machine, rng: Random) -> Telemetry:
         )
         for gpu in range(machine.count)
     )
-    none = np.zeros(0, np.int64)
-    steps = StepTimes(none, none, none, none, np.zeros(0, np.bool_))
+    end = machine.last_step_row
+    if end is None and step.max() >= 0 and rng.random() < 0.5:
+        end = int(np.flatnonzero(machine.busy)[-1])  # healthy ones record their steps as well
+    count = 0 if end is None else max(0, int((end - first) / step_s))
+    numbers = np.arange(count, dtype=np.int64)
+    lengths = np.full(count, round(step_s * _S), np.int64)
+    ends = _at(first) + np.cumsum(lengths)
+    steps = StepTimes(numbers, ends, lengths, np.full(count, 256, np.int64), np.zeros(count, np.bool_))
     recording = Recording("gpu_doctor/node/process", "node", 1, gpus, tuple(machine.spans), steps, {}, ())
     return Telemetry((replace(recording, memory_growth=machine.memory_growth),))
 

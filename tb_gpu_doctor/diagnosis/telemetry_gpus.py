@@ -67,3 +67,12 @@ def since(gpu: GpuTelemetry, step: int | None, since_ns: int) -> Phrase:
 def worst_first(items: Sequence[tuple[GpuTelemetry, float]]) -> list[GpuTelemetry]:
     """The GPUs by their number, largest first, as many as are described one by one."""
     return [gpu for gpu, _ in sorted(items, key=lambda item: (-item[1], ref(item[0])))[:MOST_DESCRIBED]]
+
+
+def driver_name(gpus: Iterable[GpuTelemetry]) -> str:
+    """The GPUs as ``nvidia-smi -i`` takes them: the driver's numbers, which ``CUDA_VISIBLE_DEVICES`` does not change.
+
+    A command works on one host, so of several hosts only those of the first one are named.
+    """
+    found = sorted(gpus, key=lambda gpu: (gpu.host, gpu.series.facts.nvml_index))
+    return ",".join(dict.fromkeys(str(gpu.series.facts.nvml_index) for gpu in found if gpu.host == found[0].host))

@@ -35,6 +35,7 @@ from tb_gpu_doctor.telemetry.series import (
     Recording,
     Span,
     StepTimes,
+    ToldNote,
 )
 
 _HEAD = struct.Struct("<QI")
@@ -377,6 +378,12 @@ class RecordingState:
             simulated=bool(header.get("simulated", False)),
             memory_growth=growth if isinstance(growth, bool) else None,
             facts={name: value for name, value in self._facts.items() if name != FACT_ENVIRONMENT},
+            ended=_text(header.get("ended")),
+            told=tuple(
+                ToldNote(note["key"], note["params"])
+                for note in self._notes
+                if isinstance(note.get("key"), str) and isinstance(note.get("params"), dict)
+            ),
         )
 
     def _series(self, run: str) -> tuple[GpuSeries, ...]:

@@ -105,6 +105,14 @@ class BatchSweep:
 
 
 @dataclass(frozen=True)
+class ToldNote:
+    """What a monitor noted, as key and parameters of the catalogues: rules read these, and never sentences."""
+
+    key: str
+    params: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Recording:
     """What one monitor, that is one process, recorded.
 
@@ -117,6 +125,9 @@ class Recording:
         simulated: whether the driver behind it was a stand-in; demos say so.
         memory_growth: whether the framework takes memory as it needs it; None where unknown.
         facts: what else was written once, by name, such as ``driver`` (versions, topology).
+        told: the notes that have a key.
+        ended: how training left the monitor: ``normal``, or ``error`` for an exception; None for a process that
+            was killed or still runs, and for recordings of older monitors.
     """
 
     run: str
@@ -130,6 +141,8 @@ class Recording:
     simulated: bool = False
     memory_growth: bool | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    told: tuple[ToldNote, ...] = ()
+    ended: str | None = None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -243,3 +244,81 @@ def test_a_restarted_notebook_is_judged_by_its_last_start() -> None:
     found = diagnosed(hot, cool)
     assert found.findings == () and found.telemetry is not None
     assert ["earlier" in say(note, "en") for note in found.telemetry.notes] == [True]
+
+
+def stopped(
+    after_s: float, *, process: int = 1, host: str = "node1", count: int = COUNT, **values: object
+) -> Recording:
+    """A process whose steps of half a second end before the recording does."""
+    gpu = series(process, count, host=host, **values)
+    return recording(
+        gpu,
+        host=host,
+        process_id=process,
+        run=f"run/{host}/process_{process}",
+        step_times=steps([0.5] * round(2 * after_s)),
+    )
+
+
+def spinning(begin: int) -> dict[str, np.ndarray]:
+    late = begin < ROWS
+    return {"utilization_percent": np.where(late, 100, 96), "power_watts": np.where(late, 150, 600)}
+
+
+@pytest.mark.parametrize(("until", "kinds"), [(COUNT - 40, []), (COUNT - 80, ["training_hang"])])
+def test_a_hang_is_told_after_a_minute(until: int, kinds: list[str]) -> None:
+    found = diagnosed(stopped(until, **spinning(until)))
+    assert [finding.kind for finding in found.findings] == kinds
+    assert found.verdict == ("critical" if kinds else "cannot_tell")
+
+
+def test_a_hang_in_a_collective_names_who_is_missing() -> None:
+    absent = {name: np.where(np.arange(COUNT) > 200, 0, value) for name, value in (("utilization_percent", 96),)}
+    finding = only(
+        diagnosed(stopped(200, process=1, **spinning(200)), stopped(200, process=2, **absent)), "training_hang"
+    )
+    assert finding.cause == "collective" and [gpu.id for gpu in finding.gpus] == [2]
+    assert [gpu.id for gpu in finding.victims] == [1]
+    assert "never entered the collective" in words(finding) and "nunca entró" in words(finding, "es")
+
+
+def test_of_several_processes_the_one_behind_is_named() -> None:
+    finding = only(
+        diagnosed(stopped(200, process=1, **spinning(200)), stopped(199, process=2, **spinning(199))), "training_hang"
+    )
+    assert [gpu.id for gpu in finding.gpus] == [2] and "node1 · 2 stands at step 397" in words(finding)
+
+
+def test_a_starved_process_hangs_unless_it_left_in_good_order() -> None:
+    idle = {"utilization_percent": np.where(np.arange(COUNT) > 200, 0, 96)}
+    one = stopped(200, **idle)
+    finding = only(diagnosed(one), "training_hang")
+    assert finding.cause == "host" and finding.severity == "critical" and "data loader" in words(finding)
+    assert diagnosed(dataclasses.replace(one, ended="normal")).findings == ()
+    assert diagnosed(dataclasses.replace(one, ended="error")).findings != ()
+
+
+def test_a_lost_gpu_is_named_as_the_driver_does() -> None:
+    gone = {name: np.where(np.arange(COUNT) > 250, np.nan, 90.0) for name in ("utilization_percent", "power_watts")}
+    names = [name for name in series().values if name not in gone]
+    lost = series(3, COUNT, drop=names, framework_id=0, **gone)
+    finding = only(diagnosed(recording(lost, series(1, COUNT, framework_id=1))), "gpu_lost")
+    assert finding.severity == "critical" and [gpu.id for gpu in finding.gpus] == [0]
+    assert (
+        "number 3" in words(finding) and "-i 3 --gpu-reset" in words(finding) and "since step 2,500" in words(finding)
+    )
+
+
+@pytest.mark.parametrize(("used", "kind"), [(0, "gpu_unused"), (9, "gpu_unused"), (12, "low_utilization")])
+def test_steps_without_a_gpu_at_work(used: float, kind: str) -> None:
+    gpu = series(count=COUNT, utilization_percent=used)
+    finding = only(diagnosed(recording(gpu, step_times=steps([0.5] * 2 * COUNT))), kind)
+    assert finding.severity == "critical"
+    if kind == "gpu_unused":
+        assert "800 steps" in words(finding) and "list_physical_devices" in words(finding)
+        assert ("no GPU worked" in words(finding)) == (used == 0)
+
+
+def test_one_gpu_at_work_is_enough() -> None:
+    two = recording(series(0, COUNT), series(1, COUNT, utilization_percent=0), step_times=steps([0.5] * 2 * COUNT))
+    assert "gpu_unused" not in {finding.kind for finding in diagnosed(two).findings}

@@ -14,6 +14,8 @@ import numpy as np
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
+from tb_gpu_doctor.diagnosis.rules.gpu_unused import without_work
+from tb_gpu_doctor.diagnosis.rules.training_hang import hang_of
 from tb_gpu_doctor.diagnosis.telemetry_gpus import names, ref, worst_first
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry
 from tb_gpu_doctor.telemetry.load import Load, active_window, measure
@@ -39,8 +41,10 @@ def check(context: Context) -> Iterator[Finding]:
     if context.profiles:
         return
     limits: Limits = context.thresholds.of(KIND)
-    known = loads(context)
-    found = [(gpu, load) for gpu, load in known if load.utilization < limits.warning]
+    elsewhere = {id(gpu) for gpu, _ in without_work(context)}  # what another finding says
+    found = [
+        (gpu, load) for gpu, load in loads(context) if load.utilization < limits.warning and id(gpu) not in elsewhere
+    ]
     if not found:
         return
     gpus = [gpu for gpu, _ in found]
@@ -74,6 +78,11 @@ def loads(context: Context) -> list[tuple[GpuTelemetry, Load]]:
     for recording in context.telemetry.recordings:
         gpus = [gpu for gpu in context.telemetry.gpus if gpu.recording is recording]
         window = active_window(tuple(gpu.series for gpu in gpus), context.thresholds.telemetry_busy_percent)
+        hang = hang_of(context, recording)
+        if window is not None and hang is not None:
+            # What the GPUs do while training hangs says nothing of how it uses them.
+            since = hang[0].since_ns
+            window = (window[0], since) if since > window[0] else None
         if window is None:
             continue
         for gpu in gpus:

@@ -1,0 +1,152 @@
+"""Training that stands still: no step for a long time, although the process is alive.
+
+Reads: the time from the last training step to the last sample, and what the GPUs did in it
+(`telemetry.progress`). GPUs that spin at little power wait inside a collective for somebody; GPUs that do nothing
+get no work, so the host or the input stands still. Says: since when, where, and which process or GPU stopped first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tb_gpu_doctor.diagnosis.context import Context
+from tb_gpu_doctor.diagnosis.model import Finding, Phrase
+from tb_gpu_doctor.diagnosis.rule import Rule
+from tb_gpu_doctor.diagnosis.telemetry_gpus import clock_time, names, ref
+from tb_gpu_doctor.telemetry.joining import GpuTelemetry
+from tb_gpu_doctor.telemetry.progress import Standstill, frozen, standstill
+from tb_gpu_doctor.telemetry.series import Recording
+
+KIND = "training_hang"
+_PS_PER_S = 1e12
+# Processes of one host share a clock; who stopped this much earlier did so first.
+_FIRST_BY_S = 1.0
+
+Place = Literal["collective", "host", "unknown"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long there must have been no step."""
+
+    seconds: float = 60.0
+    # Of the usual length.
+    steps: float = 20.0
+    # Where no steps are recorded and only the GPUs' utilization and power tell.
+    frozen_seconds: float = 120.0
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """One finding for all processes that stand still."""
+    found: list[tuple[Standstill, Place]] = []
+    for recording in context.telemetry.recordings:
+        hang = hang_of(context, recording)
+        if hang is not None:
+            found.append(hang)
+    if not found:
+        return
+    places = {place for _, place in found}
+    cause: Place = "collective" if "collective" in places else "host" if "host" in places else "unknown"
+    stills = [still for still, _ in found]
+    first = min(stills, key=lambda still: still.since_ns)
+    facts = {
+        "lasting": max(still.seconds for still in stills) * _PS_PER_S,
+        "step": first.last_step,
+        "time": clock_time(first.since_ns),
+        "usual": None if first.usual_s is None else first.usual_s * _PS_PER_S,
+        "count": len(stills),
+    }
+    stepping = first.last_step is not None
+    explanation = [Phrase(f"findings.{KIND}.{'explanation' if stepping else 'explanation_no_steps'}", facts)]
+    everyone = [gpu for still in stills for gpu in _gpus(context, still)]
+    explanation.append(Phrase(f"findings.{KIND}.places.{cause}", _place_facts(context, stills, everyone)))
+    culprits, sentence = _who(context, stills)
+    if sentence is not None:
+        explanation.append(sentence)
+    advice = {"collective": ("dump", "collective", "timeout"), "host": ("dump", "host"), "unknown": ("dump",)}[cause]
+    yield Finding(
+        kind=KIND,
+        severity="warning" if cause == "unknown" else "critical",
+        title=Phrase(f"findings.{KIND}.{'title' if stepping else 'title_no_steps'}", facts),
+        explanation=tuple(explanation),
+        advice=context.advice(KIND, *advice),
+        gpus=tuple(sorted(map(ref, culprits or everyone))),
+        victims=tuple(sorted({ref(gpu) for gpu in everyone} - set(map(ref, culprits)))) if culprits else (),
+        cause=cause,
+    )
+
+
+def hang_of(context: Context, recording: Recording) -> tuple[Standstill, Place] | None:
+    """The time at the end of a recording in which training stood still, and where; None where it did not."""
+    limits: Limits = context.thresholds.of(KIND)
+    still = standstill(recording, limits.seconds, limits.steps) or frozen(recording, limits.frozen_seconds)
+    place = None if still is None else _place(still)
+    return None if still is None or place is None else (still, place)
+
+
+def _place(still: Standstill) -> Place | None:
+    """Where training stands; None where it does not: GPUs that work on compute something that is no step."""
+    if "working" in still.states:
+        return None
+    if "spinning" in still.states:
+        return "collective"
+    if "idle" not in still.states:
+        return "unknown"
+    # A process that left its training loop in good order may go on without the GPUs, and record that too.
+    return None if still.recording.ended == "normal" else "host"
+
+
+def _gpus(context: Context, still: Standstill) -> list[GpuTelemetry]:
+    return [gpu for gpu in context.telemetry.gpus if gpu.recording is still.recording]
+
+
+def _place_facts(context: Context, stills: Sequence[Standstill], gpus: Sequence[GpuTelemetry]) -> dict[str, object]:
+    watts = [still.power_watts for still in stills if still.power_watts is not None]
+    return {"gpus": names(context, gpus), "power": sum(watts) / len(watts) if watts else None}
+
+
+def _who(context: Context, stills: Sequence[Standstill]) -> tuple[list[GpuTelemetry], Phrase | None]:
+    """The GPUs, or the process, that the others wait for, as far as that can be told; and the sentence for it."""
+    spinning = {id(series) for still in stills for series in _of(still, "spinning")}
+    idle = {id(series) for still in stills for series in _of(still, "idle")}
+    gpus = [gpu for still in stills for gpu in _gpus(context, still)]
+    if spinning and idle:
+        absent = [gpu for gpu in gpus if id(gpu.series) in idle]
+        if absent:
+            return absent, Phrase(f"findings.{KIND}.absent", {"gpus": names(context, absent)})
+    if len(stills) < 2 or any(still.last_step is None for still in stills):
+        return [], None
+    steps = [still.last_step or 0 for still in stills]
+    if min(steps) < max(steps):
+        behind = [still for still in stills if still.last_step == min(steps)]
+        facts: dict[str, object] = {"last": min(steps), "others": max(steps)}
+        key = "behind"
+    else:
+        if len({still.recording.host for still in stills}) > 1:
+            return [], None  # clocks of several hosts do not tell who was first by a second
+        order = sorted(stills, key=lambda still: still.since_ns)
+        if (order[1].since_ns - order[0].since_ns) / 1e9 < _FIRST_BY_S:
+            return [], None
+        behind, key, facts = order[:1], "earlier", {"last": min(steps)}
+    if len(behind) == len(stills):
+        return [], None
+    culprits = [gpu for still in behind for gpu in _gpus(context, still)]
+    processes = tuple(f"{still.recording.host} · {still.recording.process_id}" for still in behind)
+    return culprits, Phrase(f"findings.{KIND}.{key}", {**facts, "processes": processes, "count": len(processes)})
+
+
+def _of(still: Standstill, state: str) -> list[object]:
+    return [series for series, found in zip(still.recording.gpus, still.states, strict=True) if found == state]
+
+
+RULE = Rule(
+    kind=KIND,
+    order=280,
+    about="telemetry",
+    cost="none",
+    reads=("telemetry",),
+    thresholds=Limits(),
+    check=check,
+)

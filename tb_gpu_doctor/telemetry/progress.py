@@ -1,0 +1,244 @@
+"""Whether training gets anywhere: steps that stopped coming, GPUs that do nothing meanwhile, GPUs that vanished.
+
+A process that hangs goes on recording, for the monitor samples from threads of its own. So the time between the
+last step and the last sample tells that training stands still, and what the GPUs did in it tells where: a GPU that
+waits inside a collective shows 100 % utilization at little power, since a waiting kernel spins; one that nobody
+gives work to shows 0 %.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from tb_gpu_doctor.telemetry.samples import Bool, column, seconds, weighted_mean
+from tb_gpu_doctor.telemetry.series import GpuSeries, Recording
+
+GpuState = Literal["spinning", "idle", "working", "unknown"]
+
+# Medians over so many of the latest steps: those that were usual before training stood still.
+_RECENT_STEPS = 200
+_LEAST_STEPS = 3
+# A spinning kernel keeps the utilization here; NVML rounds, and may miss a period.
+_SPINNING_PERCENT = 95.0
+_IDLE_PERCENT = 10.0
+# What a GPU draws while it spins, as a part of what it drew while it trained; without steps before, of its limit.
+_SPINNING_POWER, _SPINNING_OF_LIMIT = 0.75, 0.35
+# Without steps to go by: utilization that never moves, power that hardly does, and more of it for a while before.
+_FROZEN_PERCENT, _EVEN_POWER, _LEAST_BEFORE = 99.0, 0.10, 6
+# The first samples after the last step still hold its work.
+_SETTLE_S = 3.0
+# So many samples in a row without any value are no accident.
+_LOST_SAMPLES = 3
+_BESIDE = ("checkpoint", "validation", "profile")
+
+
+@dataclass(frozen=True)
+class Standstill:
+    """Training that made no further step, seen in one recording.
+
+    Attributes:
+        recording: of the process.
+        last_step: number of the last step; None where the process tells no steps.
+        since_ns, until_ns: from the end of the last step to the last sample, Unix nanoseconds.
+        usual_s: median of the last steps; None without steps.
+        states: what each of the recording's GPUs did in that time.
+        power_watts: mean over the GPUs in that time, None where not recorded.
+    """
+
+    recording: Recording
+    last_step: int | None
+    since_ns: int
+    until_ns: int
+    usual_s: float | None
+    states: tuple[GpuState, ...]
+    power_watts: float | None
+
+    @property
+    def seconds(self) -> float:
+        """How long it has lasted."""
+        return (self.until_ns - self.since_ns) / 1e9
+
+
+@dataclass(frozen=True)
+class Vanished:
+    """A GPU that stopped answering while the recording went on.
+
+    Attributes:
+        series: of the GPU.
+        since_ns, step: of its last sample; the step is None where unknown.
+        reason: the driver's words, where the monitor noted them.
+    """
+
+    series: GpuSeries
+    since_ns: int
+    step: int | None
+    reason: str | None
+
+
+def standstill(recording: Recording, least_s: float, least_steps: float) -> Standstill | None:
+    """The time without a step at the end of a recording; None where steps kept coming, or there are too few to say.
+
+    Args:
+        recording: one process.
+        least_s: how long there must have been no step.
+        least_steps: the same in steps of the usual length.
+    """
+    steps = recording.steps
+    if len(steps.number) < _LEAST_STEPS:
+        return None
+    lengths = steps.duration_ns[-_RECENT_STEPS:]
+    usual_s = float(np.median(lengths)) / 1e9
+    since, until = int(steps.end_ns[-1]), _last_sample(recording)
+    if until is None:
+        return None
+    beside = sum(
+        max(0, min(span.end_ns, until) - max(span.start_ns, since)) for span in recording.spans if span.kind in _BESIDE
+    )
+    if (until - since - beside) / 1e9 < max(least_s, least_steps * usual_s):
+        return None
+    return Standstill(
+        recording,
+        int(steps.number[-1]),
+        since,
+        until,
+        usual_s,
+        tuple(_state(series, since, until) for series in recording.gpus),
+        _power(recording.gpus, since, until),
+    )
+
+
+def frozen(recording: Recording, least_s: float) -> Standstill | None:
+    """As `standstill`, for a process that tells no steps: all its GPUs spin at the end, and drew more before."""
+    if len(recording.steps.number) or not recording.gpus:
+        return None
+    until = _last_sample(recording)
+    begins = [_frozen_since(series) for series in recording.gpus]
+    known = [begin for begin in begins if begin is not None]
+    if until is None or len(known) < len(begins):
+        return None
+    since = max(known)
+    if (until - since) / 1e9 < least_s:
+        return None
+    spinning: GpuState = "spinning"
+    states = tuple(spinning for _ in begins)
+    return Standstill(recording, None, since, until, None, states, _power(recording.gpus, since, until))
+
+
+def vanished(recording: Recording) -> tuple[Vanished, ...]:
+    """GPUs that gave no value any more: the driver said so, or their samples end before the others'."""
+    reasons: dict[int, str] = {}
+    for note in recording.told:
+        if note.key == "recording.gpu_lost":
+            match = re.fullmatch(r"gpu(\d+)(?:_mig\d+)?", str(note.params.get("gpu")))
+            if match:
+                reasons[int(match[1])] = str(note.params.get("reason", "")).strip()
+    found = []
+    for series in recording.gpus:
+        rows = np.flatnonzero(_answered(series))
+        reason = reasons.get(series.facts.nvml_index)
+        silent = len(series) - 1 - int(rows[-1]) if len(rows) else 0
+        if not len(rows) or (silent < _LOST_SAMPLES and reason is None):
+            continue
+        # A driver that is reloaded comes back: who answers at the end was not lost for good.
+        if silent == 0 and reason is not None and not _ends_early(series, recording):
+            continue
+        last = int(rows[-1])
+        step = int(series.step[last])
+        found.append(Vanished(series, int(series.wall_ns[last]), step if step >= 0 else None, reason or None))
+    return tuple(found)
+
+
+def utilization_while_stepping(series: GpuSeries, recording: Recording) -> tuple[float, float] | None:
+    """(mean utilization 0..1, seconds) from the first step to the last; None where NVML does not tell."""
+    steps, utilization = recording.steps, column(series, "utilization_percent")
+    if utilization is None or not len(steps.number):
+        return None
+    first, last = int(steps.end_ns[0] - steps.duration_ns[0]), int(steps.end_ns[-1])
+    inside = (series.wall_ns >= first) & (series.wall_ns <= last)
+    weight = seconds(series)
+    mean = weighted_mean(utilization, weight, inside)
+    return None if mean is None else (min(1.0, max(0.0, mean / 100)), float(weight[inside].sum()))
+
+
+def _last_sample(recording: Recording) -> int | None:
+    return max((int(series.wall_ns[-1]) for series in recording.gpus if len(series)), default=None)
+
+
+def _answered(series: GpuSeries) -> Bool:
+    """bool[n]: the driver gave any value; the framework's own figures go on without it."""
+    known = np.zeros(len(series), np.bool_)
+    for metric, values in series.values.items():
+        if not metric.startswith("allocator_"):
+            known |= np.isfinite(values)
+    return known
+
+
+def _ends_early(series: GpuSeries, recording: Recording) -> bool:
+    last = _last_sample(recording)
+    return last is not None and int(series.wall_ns[-1]) < last
+
+
+def _state(series: GpuSeries, since_ns: int, until_ns: int) -> GpuState:
+    """What a GPU did between two times."""
+    utilization = column(series, "utilization_percent")
+    inside = (series.wall_ns > since_ns + int(_SETTLE_S * 1e9)) & (series.wall_ns <= until_ns)
+    if utilization is None or not np.isfinite(utilization[inside]).any():
+        return "unknown"
+    low, high = float(np.nanmin(utilization[inside])), float(np.nanpercentile(utilization[inside], 95))
+    if high <= _IDLE_PERCENT:
+        return "idle"
+    if low >= _SPINNING_PERCENT and _draws_little(series, inside, series.wall_ns <= since_ns):
+        return "spinning"
+    return "working"
+
+
+def _draws_little(series: GpuSeries, now: Bool, before: Bool) -> bool:
+    power, utilization = column(series, "power_watts"), column(series, "utilization_percent")
+    if power is None or utilization is None or not np.isfinite(power[now]).any():
+        return False
+    drawn = float(np.nanmedian(power[now]))
+    worked = before & (utilization > _IDLE_PERCENT) & np.isfinite(power)
+    if int(worked.sum()) >= _LOST_SAMPLES:
+        return drawn <= _SPINNING_POWER * float(np.median(power[worked]))
+    limit = series.facts.limits.get("power_limit_default_watts") or series.facts.limits.get("power_limit_watts")
+    return bool(limit) and drawn <= _SPINNING_OF_LIMIT * float(limit or 0)
+
+
+def _frozen_since(series: GpuSeries) -> int | None:
+    """Since when a GPU has been at 100 % at an even and low power; None where it is not so at the end.
+
+    It must have drawn more before, for a while: a load that always was light is no hang.
+    """
+    utilization, power = column(series, "utilization_percent"), column(series, "power_watts")
+    limit = series.facts.limits.get("power_limit_default_watts") or series.facts.limits.get("power_limit_watts")
+    if utilization is None or power is None or not limit:
+        return None
+    worked = (utilization > _IDLE_PERCENT) & np.isfinite(power)
+    if int(worked.sum()) < _LEAST_BEFORE:
+        return None
+    low = min(_SPINNING_POWER * float(np.percentile(power[worked], 98)), _SPINNING_OF_LIMIT * limit)
+    spins = (np.nan_to_num(utilization, nan=100.0) >= _FROZEN_PERCENT) & (np.nan_to_num(power, nan=0.0) <= low)
+    others = np.flatnonzero(~spins)
+    first = int(others[-1]) + 1 if len(others) else 0
+    if first >= len(series) or int((worked & ~spins)[:first].sum()) < _LEAST_BEFORE:
+        return None
+    drawn = power[first:][np.isfinite(power[first:])]
+    if not len(drawn) or float(np.ptp(np.percentile(drawn, (5, 95)))) > _EVEN_POWER * float(np.median(drawn)):
+        return None
+    return int(series.wall_ns[first])
+
+
+def _power(gpus: tuple[GpuSeries, ...], since_ns: int, until_ns: int) -> float | None:
+    means = []
+    for series in gpus:
+        power = column(series, "power_watts")
+        if power is not None:
+            inside = (series.wall_ns > since_ns + int(_SETTLE_S * 1e9)) & (series.wall_ns <= until_ns)
+            mean = weighted_mean(power, seconds(series), inside)
+            if mean is not None:
+                means.append(mean)
+    return float(np.mean(means)) if means else None
