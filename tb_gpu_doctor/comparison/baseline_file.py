@@ -85,7 +85,7 @@ class _Baseline(msgspec.Struct, kw_only=True):
     gpus: Annotated[list[str | None], Meta(max_length=100_000)]
     hosts: _Count
     unread_files: _Count = 0
-    cut_files: _Count = 0
+    cut_files: _Count | msgspec.UnsetType = msgspec.UNSET
     batch: _Number | None
     steps: _Steps
     window_ms: _Number
@@ -173,7 +173,7 @@ def _declared(summary: RunSummary) -> _Baseline:
         gpus=list(summary.models),
         hosts=summary.hosts,
         unread_files=summary.unread,
-        cut_files=summary.cut,
+        cut_files=summary.cut or msgspec.UNSET,
         batch=summary.batch,
         steps=_Steps(
             source=summary.step_source,  # type: ignore[arg-type]
@@ -267,7 +267,7 @@ def _summary(data: _Baseline) -> RunSummary:
         occupancy=data.occupancy,
         telemetry={name: value for name, value in data.telemetry.items() if name in TELEMETRY},
         unread=data.unread_files,
-        cut=data.cut_files,
+        cut=data.cut_files or 0,
         sm_count=data.multiprocessors or None,
         not_shown=tuple(kind for kind in data.not_shown if kind in known),
     )
