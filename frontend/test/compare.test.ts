@@ -7,16 +7,7 @@ import { applyParams, paramState } from "../src/state/params";
 import { besideFacts } from "../src/views/compare/Beside";
 import { partRows, withinNoise } from "../src/views/compare/Parts";
 import { binsOf, extentOf, unitTimes } from "../src/views/compare/spread";
-import {
-  comparable,
-  compareWith,
-  other,
-  pairOf,
-  sessionBefore,
-  shownAs,
-  swapped,
-  turn,
-} from "../src/views/compare/state";
+import { comparable, compareWith, other, pairOf, sessionBefore, shownAs, turn } from "../src/views/compare/state";
 import { formatChange, formatMoved } from "../src/views/compare/words";
 import { levelsOf, lostParts, lostShares, matrixOf, runOf } from "../src/views/history/state";
 
@@ -93,7 +84,8 @@ describe("the choice of what to compare", () => {
   it("puts the shown session last unless it was turned, batches with it", () => {
     const pair = pairOf(all[0], all[3], "after", { before: 8, after: 0 });
     expect(pair).toEqual({ before: all[3], after: all[0], batchBefore: 8, batchAfter: null });
-    expect(swapped(pair)).toEqual(pairOf(all[0], all[3], "before", { before: 0, after: 8 }));
+    const turned = { before: all[0], after: all[3], batchBefore: null, batchAfter: 8 };
+    expect(pairOf(all[0], all[3], "before", { before: 0, after: 8 })).toEqual(turned);
   });
 
   it("stays in links, whatever the names hold", () => {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { DeviceResult, Diagnosis, Evidence, Finding, SessionInfo } from "../src/api/types";
-import { CATEGORIES, cssBackground, paintOf, WORK } from "../src/charts/palette";
+import { CAUSES, cssBackground, paintOf, WORK } from "../src/charts/palette";
 import { lang } from "../src/i18n";
 import { filterSessions } from "../src/shell/SessionPicker";
 import { infoOf } from "../src/state/store";
@@ -271,7 +271,7 @@ describe("colours", () => {
   it("tell work from waiting by texture too", () => {
     for (const dark of [false, true]) {
       const seen = new Set<string>();
-      for (const id of CATEGORIES) {
+      for (const id of [...WORK, ...CAUSES]) {
         const paint = paintOf(id, dark);
         expect(paint.color).toMatch(/^#[0-9a-f]{6}$/);
         expect(seen.has(paint.color)).toBe(false);

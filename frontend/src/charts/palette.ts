@@ -20,10 +20,6 @@ export const CAUSES = [
   "kernel_gap",
   "no_evidence",
 ] as const;
-export const CATEGORIES: readonly string[] = [...WORK, ...CAUSES];
-
-/** Parts of `communication`: waiting for the last GPU is hatched, as waiting is. */
-export const COMMUNICATION_PARTS = ["communication_wait", "communication_moving", "communication_unsplit"] as const;
 
 const LIGHT: Record<string, Paint> = {
   compute: { color: "#0072b2", texture: "solid" },

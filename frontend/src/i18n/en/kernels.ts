@@ -71,8 +71,6 @@ export const kernels = {
   occupancy_range: "Theoretical occupancy, weighted by time: {low} to {high}, depending on the GPU.",
   occupancy_unknown: "The occupancy is unknown: the profile lacks launch details or the GPU's limits are not known.",
   efficiency: "SM efficiency",
-  efficiency_hint:
-    "Multiprocessors that had a block, over all of them and the whole step or window: idle time counts as empty. An estimate.",
   efficiency_same: "SM efficiency over the window, idle time included: {value}.",
   efficiency_range: "SM efficiency over the window, idle time included: {low} to {high}.",
   filling_title: "SM efficiency by step",

@@ -75,8 +75,6 @@ export const kernels: Texts<typeof en> = {
   occupancy_unknown:
     "No se conoce la ocupación: al perfil le faltan datos de los lanzamientos o no se conocen los límites de la GPU.",
   efficiency: "Eficiencia de los SM",
-  efficiency_hint:
-    "Multiprocesadores con algún bloque, entre todos ellos y todo el paso o la ventana: el tiempo inactivo cuenta como vacío. Es una estimación.",
   efficiency_same: "Eficiencia de los SM en la ventana, incluido el tiempo inactivo: {value}.",
   efficiency_range: "Eficiencia de los SM en la ventana, incluido el tiempo inactivo: entre {low} y {high}.",
   filling_title: "Eficiencia de los SM por paso",

@@ -12,13 +12,6 @@ export const shownAs = choiceParam("compare_as", ["after", "before"]);
 export const batchBefore = indexParam("batch_before");
 export const batchAfter = indexParam("batch_after");
 
-export const swapped = (pair: Pair): Pair => ({
-  before: pair.after,
-  after: pair.before,
-  batchBefore: pair.batchAfter,
-  batchAfter: pair.batchBefore,
-});
-
 /** What to ask for, with the shown session after the other one unless it was turned. */
 export function pairOf(
   shown: ProfileId,
