@@ -8,12 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from tb_gpu_doctor.analysis.accounting import account, all_busy_sets, summarise
 from tb_gpu_doctor.analysis.callers import causality
 from tb_gpu_doctor.analysis.collectives import find_candidates, find_lateness
+from tb_gpu_doctor.analysis.device_clock import early_work
 from tb_gpu_doctor.analysis.host_activity import HostActivity
 from tb_gpu_doctor.analysis.idle import find_gaps, no_gaps
 from tb_gpu_doctor.analysis.input_pipeline import find_pipelines
 from tb_gpu_doctor.analysis.kernel_tree import layer_scopes
 from tb_gpu_doctor.analysis.kernels import kernel_table
 from tb_gpu_doctor.analysis.launches import find_contention, find_serialized, launch_of, launch_queues, launch_stats
+from tb_gpu_doctor.analysis.lost_events import find_launches, find_lost, uncertain_gaps, without_cause
 from tb_gpu_doctor.analysis.step_costs import step_costs
 from tb_gpu_doctor.analysis.steps import find_steps, find_window, infer_steps
 from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis, outline
@@ -40,12 +42,13 @@ def analyse(trace: Trace, progress: Callable[[float], None] | None = None) -> Tr
 
 def _analyse(trace: Trace, report: Callable[[float], None], side: ThreadPoolExecutor) -> TraceAnalysis:
     launching = side.submit(launch_of, trace)
+    calling = side.submit(find_launches, trace)
     causes = causality(trace)
-    launch = launching.result()
+    launch, calls = launching.result(), calling.result()
     report(0.2)
     acting = side.submit(HostActivity, trace, causes.parent, causes.caller)
     merging = side.submit(all_busy_sets, trace)
-    steps = find_steps(trace, launch, causes)
+    steps = find_steps(trace, launch, causes, calls)
     if steps.source == "none":
         steps = infer_steps(trace) or steps
     window = find_window(trace, steps)
@@ -63,9 +66,11 @@ def _analyse(trace: Trace, report: Callable[[float], None], side: ThreadPoolExec
             launches=(),
             pipelines=find_pipelines(trace, recorded_span(trace), causes),
             outline=outline(trace),
+            lost=find_lost(trace, calls, steps),
         )
     tabulating = side.submit(lambda: kernel_table(trace, window, steps, layer_scopes(trace, launch, causes)))
     gaps = find_gaps(trace, window, launch, causes, acting.result())
+    gaps = without_cause(gaps, uncertain_gaps(trace, calls, launch, gaps))
     report(0.7)
     busy_of = merging.result()
     transfers = find_transfers(trace, window, steps, gaps, launch, causes, busy_of)
@@ -99,6 +104,8 @@ def _analyse(trace: Trace, report: Callable[[float], None], side: ThreadPoolExec
         pipelines=pipelines,
         candidates=find_candidates(trace, window, steps),
         outline=outline(trace, busy_of),
+        lost=find_lost(trace, calls, steps),
+        early=early_work(trace),
     )
 
 

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tb_gpu_doctor.analysis.callers import Causality, nearest_with
+from tb_gpu_doctor.analysis.lost_events import Launches
 from tb_gpu_doctor.analysis.results import BoolArray, Steps, Window
 from tb_gpu_doctor.traces.columns import CopyKind, DeviceEvents, EventClass, Int32, Int64, Trace
 from tb_gpu_doctor.traces.errors import TraceError
@@ -58,13 +59,14 @@ def marker_rows(trace: Trace) -> Int64:
     return np.asarray(rows[inverse == best], dtype=np.int64)
 
 
-def find_steps(trace: Trace, launch: Int64, causes: Causality) -> Steps:
+def find_steps(trace: Trace, launch: Int64, causes: Causality, launches: Launches) -> Steps:
     """Steps by the host's markers; source ``none`` when there is none.
 
     Args:
         trace: the trace.
         launch: host row per device event (`launches.launch_of`).
         causes: links between host events (`callers.causality`).
+        launches: with those whose work is not in the file (`lost_events.find_launches`).
     """
     rows = marker_rows(trace)
     if not len(rows):
@@ -75,7 +77,7 @@ def find_steps(trace: Trace, launch: Int64, causes: Causality) -> Steps:
     step_of_row = np.full(len(host), -1, np.int32)
     step_of_row[rows] = member
     event_step = _event_steps(trace, launch, causes, step_of_row, start, end)
-    complete = _complete(trace, launch, event_step, start, end)
+    complete = _complete(trace, launches, start, end)
     first, last = step_borders(trace, event_step, start)
     complete &= (last >= 0).any(axis=1)
     return Steps("marked", number, start, end, complete, first, last, event_step)
@@ -176,26 +178,15 @@ def _by_time(time: Int64, start: Int64, end: Int64) -> Int32:
     return np.where(good, at, -1).astype(np.int32)
 
 
-def _complete(trace: Trace, launch: Int64, event_step: Int32, start: Int64, end: Int64) -> BoolArray:
+def _complete(trace: Trace, launches: Launches, start: Int64, end: Int64) -> BoolArray:
     """Steps inside the recording whose launches have their device events."""
-    host = trace.host_events
     complete = np.ones(len(start), np.bool_)
     if trace.recorded is not None:
         complete &= (start >= trace.recorded[0]) & (end <= trace.recorded[1])
-    # Only calls of a kind that usually leads to device work: synchronisations carry correlations too.
-    used = distinct(launch[launch >= 0])
-    if not len(used):
-        return complete
-    leads = np.zeros(len(host), np.bool_)
-    leads[used] = True
-    calls = np.flatnonzero(host.correlation > 0)
-    _, kind = group(host.name[calls])
-    usual = np.bincount(kind, weights=leads[calls]) * 2 >= np.bincount(kind)
-    calls = calls[usual[kind]]
-    at = np.searchsorted(start, host.start[calls], side="right") - 1
+    at = np.searchsorted(start, trace.host_events.start[launches.rows], side="right") - 1
     inside = at >= 0
     total = np.bincount(at[inside], minlength=len(start))
-    lost = np.bincount(at[inside & ~leads[calls]], minlength=len(start))
+    lost = np.bincount(at[inside & ~launches.met], minlength=len(start))
     return complete & (lost <= _CUT_SHARE * total)
 
 

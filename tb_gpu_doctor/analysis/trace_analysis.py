@@ -11,9 +11,11 @@ import numpy as np
 from tb_gpu_doctor.analysis import intervals
 from tb_gpu_doctor.analysis.accounting import BusySets
 from tb_gpu_doctor.analysis.collectives import Candidates, find_candidates
+from tb_gpu_doctor.analysis.device_clock import EarlyWork
 from tb_gpu_doctor.analysis.input_stages import InputPipeline
 from tb_gpu_doctor.analysis.kernel_results import KernelTable
 from tb_gpu_doctor.analysis.launches import Contention, LaunchQueue, StreamOverlap
+from tb_gpu_doctor.analysis.lost_events import LostEvents
 from tb_gpu_doctor.analysis.results import (
     DeviceAccounting,
     DeviceSummary,
@@ -124,7 +126,8 @@ class TraceAnalysis:
     ``gaps`` (empty), ``summaries`` and ``launches`` hold nothing. ``recorded`` is the
     recorded time of the file, None when it cannot be told. ``pipelines`` are the input pipelines,
     the one that GPUs waited for longest first; they are found without a window as well. ``candidates`` and
-    ``outline`` are None in analyses that were put together by hand: `candidates_of`, `outline_of`.
+    ``outline`` are None in analyses that were put together by hand: `candidates_of`, `outline_of`. ``lost`` and
+    ``early`` are None where no work is missing and none starts before its launch.
     """
 
     steps: Steps
@@ -145,6 +148,8 @@ class TraceAnalysis:
     serialized: tuple[StreamOverlap, ...] = ()
     candidates: Candidates | None = None
     outline: Outline | None = None
+    lost: LostEvents | None = None
+    early: EarlyWork | None = None
 
 
 def outline_of(trace: Trace, analysis: TraceAnalysis) -> Outline:

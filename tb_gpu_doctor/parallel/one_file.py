@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tb_gpu_doctor.analysis.analyse import analyse
+from tb_gpu_doctor.analysis.device_clock import on_host_clock
 from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
 from tb_gpu_doctor.traces.columns import Trace
 from tb_gpu_doctor.traces.read import read_trace
@@ -33,5 +34,5 @@ def analyse_file(file: ProfileFile, report: Callable[[str, float], None] | None 
         if report is not None:
             report("analysing", DECODING + (1 - DECODING) * done)
 
-    trace = read_trace(file, decoding)
+    trace = on_host_clock(read_trace(file, decoding))
     return trace, analyse(trace, analysing)
