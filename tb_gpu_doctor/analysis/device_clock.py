@@ -19,8 +19,6 @@ from tb_gpu_doctor.traces.grouping import distinct, rows_by
 
 # Profilers join clocks to a few microseconds; in real files no work ever started before its launch.
 _TOLERANCE = 20 * PS_PER_US
-# A launch that finds the GPU waiting is answered this soon.
-_AT_ONCE = 60 * PS_PER_US
 # A GPU that did nothing for so long had nothing queued.
 _PAUSE = 20 * PS_PER_US
 # Launches that find the GPU waiting must agree on the shift this closely: this share of it, or so much.
@@ -129,9 +127,8 @@ def _all_are_early(trace: Trace, pairs: _Pairs, device: int, early: int) -> bool
     start, reach = events.start[own], np.maximum.accumulate(events.end[own])
     paused = np.concatenate(([True], start[1:] - reach[:-1] >= _PAUSE))
     delay = pairs.delay[paused[pairs.event - own.start]]
-    as_early = np.count_nonzero(delay <= -early + max(_AGREE * early, _AGREE_AT_LEAST))
-    in_time = np.count_nonzero((delay >= -_TOLERANCE) & (delay <= _AT_ONCE))
-    return bool(as_early > in_time)
+    as_early = delay <= -early + max(_AGREE * early, _AGREE_AT_LEAST)
+    return bool(np.count_nonzero(as_early) > len(delay) / 2)
 
 
 def _device_waits(trace: Trace, pairs: _Pairs) -> Int64:

@@ -35,10 +35,8 @@ _USUALLY = 0.5
 # Work launched this much before the end of the recording, of the longest way from a call to the end of its work,
 # would have been recorded.
 _REACH = 1.5
-# Losses that lie within so much of a GPU's launches from one end are told as being there.
+# Losses that begin or end within this share of a GPU's launches from one end reach to it.
 _AT_THE_EDGE = 0.02
-# In a hole this share of the launches is lost.
-_HOLE = 0.8
 # Without launches to tell: a GPU's silence must take this share of what its peers show.
 _SILENCE = 0.05
 # The collectives that a silent GPU lacks are as many as its peers ran meanwhile, give or take one and this share.
@@ -204,7 +202,7 @@ def find_lost(trace: Trace, launches: Launches, steps: Steps | None = None) -> L
     for device in distinct(launches.device).tolist():
         mine = np.flatnonzero(launches.device == device)
         if lost[mine].any():
-            gpus.append(_loss(host.start[launches.rows[mine]], lost[mine], device))
+            gpus.append(_loss(host.start[launches.rows[mine]], launches.met[mine], launches.cut[mine], device))
     if not gpus:
         gpus = _silent(trace)
     if not gpus:
@@ -212,23 +210,24 @@ def find_lost(trace: Trace, launches: Launches, steps: Steps | None = None) -> L
     return LostEvents(len(lost), int(np.count_nonzero(lost)), tuple(gpus), _lacking(launches, host.start, steps))
 
 
-def _loss(called: Int64, lost: BoolArray, device: int) -> GpuLoss:
+def _loss(called: Int64, met: BoolArray, cut: BoolArray, device: int) -> GpuLoss:
     order = np.argsort(called, kind="stable")
-    called, lost = called[order], lost[order]
-    where = np.flatnonzero(lost)
-    first, last = int(where[0]), int(where[-1])
-    edge = _AT_THE_EDGE * len(lost)
-    place: Place = "throughout"
-    if len(where) >= _HOLE * (last - first + 1):
-        place = "begin" if first <= edge else "end" if last >= len(lost) - 1 - edge else "middle"
-    return GpuLoss(device, len(lost), len(where), place, int(called[first]), int(called[last]))
+    called, met, cut = called[order], met[order], cut[order]
+    where = np.flatnonzero(~met)  # what the end cut off belongs to the hole in front of it
+    edge = _AT_THE_EDGE * len(met)
+    from_begin, to_end = where[0] <= edge, where[-1] >= len(met) - 1 - edge
+    place: Place = "begin" if from_begin else "middle"
+    if to_end:
+        place = "throughout" if from_begin else "end"
+    lost = np.flatnonzero(~met & ~cut)
+    return GpuLoss(device, len(met), len(lost), place, int(called[lost[0]]), int(called[lost[-1]]))
 
 
 def _lacking(launches: Launches, start: Int64, steps: Steps | None) -> tuple[int, ...]:
-    """Numbers of the steps within whose markers launches lost their work."""
+    """Numbers of the steps from whose markers on launches have no work."""
     if steps is None or not len(steps.number):
         return ()
-    at = np.searchsorted(steps.marker_start, start[launches.rows[launches.lost]], side="right") - 1
+    at = np.searchsorted(steps.marker_start, start[launches.rows[~launches.met]], side="right") - 1
     return tuple(steps.number[distinct(at[at >= 0])].tolist())
 
 

@@ -134,6 +134,10 @@ def _doubts(context: Context, findings: Sequence[Finding]) -> tuple[Phrase, ...]
     ]
     if context.has_gpu_work and present & {"no_gpu_plane", "empty_gpu_plane"}:
         doubts.append(Phrase("report.doubts.some_hosts"))
+    early = [profile.analysis.early for profile in context.profiles if profile.analysis.early is not None]
+    if early:
+        facts = {"count": sum(e.count for e in early), "total": sum(e.total for e in early)}
+        doubts.append(Phrase("report.doubts.early_work", {**facts, "longest": max(e.longest for e in early)}))
     limits = context.thresholds
     accounts = [account.accounting for account in context.accounts()]
     if context.has_gpu_work and not accounts:

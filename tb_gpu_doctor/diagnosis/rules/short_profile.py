@@ -34,7 +34,7 @@ def check(context: Context) -> Iterator[Finding]:
     evidence: list[Evidence] = []
     advice: list[str] = []
     worked = [profile for profile in context.profiles if profile.has_gpu_work]
-    counts = [p.analysis.steps.count for p in worked if p.analysis.steps.source != "none"]
+    counts = [_shown_steps(p) for p in worked if p.analysis.steps.source != "none"]
     if counts and min(counts) < context.thresholds.min_complete_steps:
         explanation.append(
             Phrase(f"{key}.few_steps", {"count": min(counts), "least": context.thresholds.min_complete_steps})
@@ -66,6 +66,12 @@ def check(context: Context) -> Iterator[Finding]:
         advice=context.advice(KIND, *advice),
         evidence=tuple(evidence),
     )
+
+
+def _shown_steps(profile: HostProfile) -> int:
+    """Complete steps, and those that only lack lost work, which is `dropped_events`."""
+    lost = profile.analysis.lost
+    return profile.analysis.steps.count + (0 if lost is None else len(lost.steps))
 
 
 def _coverage(profile: HostProfile) -> float | None:
