@@ -20,9 +20,11 @@ IDLE_CAUSES = (
     "compile",
     "checkpoint",
     "host_other",
+    "allocator",
     "dependency",
     "peer",
     "kernel_gap",
+    "queued",
     "no_evidence",
 )
 

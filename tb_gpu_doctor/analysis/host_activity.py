@@ -1,7 +1,7 @@
 """What each host thread does at each time, as piecewise constant functions that can be summed.
 
 For one thread: ``time`` (m,) are borders, ``cause`` (m,) what it does from each border to the next
-(a `Cause`, or UNKNOWN), ``row`` (m,) the event that says so. Time in one cause within [x, y) is then
+(a `Cause`, WAITING or UNKNOWN), ``row`` (m,) the event that says so. Time in one cause within [x, y) is then
 a difference of two prefix sums, for any number of intervals at once.
 """
 
@@ -13,21 +13,24 @@ import numpy as np
 
 from tb_gpu_doctor.analysis import intervals
 from tb_gpu_doctor.analysis.callers import nearest_with
-from tb_gpu_doctor.analysis.host_names import Kind, is_blocking_input, kind_of
+from tb_gpu_doctor.analysis.host_names import Kind, is_blocking_input, is_loading, kind_of
 from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.traces.columns import NO_STAT, PS_PER_US, HostEvents, Int32, Int64, Trace, UInt8
 from tb_gpu_doctor.traces.grouping import distinct, group, rows_by
 
-# Host causes that a thread's activity can give, then "nothing recorded".
-HOST_CAUSES = (Cause.INPUT, Cause.LAUNCH, Cause.SYNC, Cause.COMPILE, Cause.CHECKPOINT, Cause.HOST_OTHER)
-UNKNOWN = len(HOST_CAUSES)
+# Host causes that a thread's activity can give, then "sits in a call that others work for" and "nothing recorded".
+HOST_CAUSES = (
+    Cause.INPUT, Cause.LAUNCH, Cause.SYNC, Cause.COMPILE, Cause.CHECKPOINT, Cause.HOST_OTHER, Cause.ALLOCATOR,
+)  # fmt: skip
+WAITING = len(HOST_CAUSES)
+UNKNOWN = WAITING + 1
 # Python and the framework leave holes between the events of launching; longer ones are no such hole.
 LAUNCH_HOLE = 100 * PS_PER_US
 
 
 @dataclass(frozen=True)
 class ThreadActivity:
-    """One thread's activity; ``prefix`` is the time in each cause before each border, (causes + 1, m)."""
+    """One thread's activity; ``prefix`` is the time in each cause before each border, (causes + 2, m)."""
 
     time: Int64
     cause: UInt8
@@ -35,7 +38,7 @@ class ThreadActivity:
     prefix: Int64
 
     def before(self, at: Int64) -> Int64:
-        """Time in each cause before each instant, shape (causes + 1, len(at))."""
+        """Time in each cause before each instant, shape (causes + 2, len(at))."""
         if not len(self.time):
             out = np.zeros((UNKNOWN + 1, len(at)), np.int64)
             out[UNKNOWN] = at
@@ -86,6 +89,8 @@ class HostActivity:
         told = kind != Kind.NEUTRAL
         told[operators] &= nearest_with(kind == Kind.INPUT, parent)[operators] < 0
         self.meaning = nearest_with(told, parent)
+        loads = np.array([is_loading(n) for n in names], np.bool_)
+        self.loading = np.flatnonzero(loads[inverse]) if len(used) else np.zeros(0, np.int64)
         blocking = np.array([is_blocking_input(n) for n in names], np.bool_)
         self.fetches = np.flatnonzero(blocking[inverse]) if len(used) else np.zeros(0, np.int64)
         order = self.fetches[np.argsort(host.start[self.fetches], kind="stable")]
@@ -270,7 +275,7 @@ def _cause_of(kind: UInt8) -> UInt8:
     table = np.full(256, UNKNOWN, np.uint8)
     for cause in HOST_CAUSES:
         table[cause] = cause
-    table[Kind.WAIT] = Cause.LAUNCH
+    table[Kind.WAIT] = WAITING
     return table[kind]
 
 
@@ -286,7 +291,7 @@ def _fill_holes(time: Int64, cause: UInt8) -> UInt8:
     if len(first) and first[0] == 0:
         first, after = first[1:], after[1:]
     first = first[: len(after)]  # the last stretch may run to the end
-    launch = cause == Cause.LAUNCH
+    launch = (cause == Cause.LAUNCH) | (cause == WAITING)
     beside = launch[first - 1] | launch[after]
     fill = beside & (time[after] - time[first] <= LAUNCH_HOLE)
     change = np.zeros(len(cause) + 1, np.int64)

@@ -24,6 +24,7 @@ class Kind(IntEnum):
     COMPILE = Cause.COMPILE
     CHECKPOINT = Cause.CHECKPOINT
     HOST_OTHER = Cause.HOST_OTHER
+    ALLOCATOR = Cause.ALLOCATOR
     WAIT = 16
     NEUTRAL = 17
     UNKNOWN_NAME = 18
@@ -40,6 +41,13 @@ _BLOCKING_INPUT = re.compile(
     r"|[^:\s]*IteratorGetNext(?:AsOptional|Sync)?\w*:IteratorGetNext(?:AsOptional|Sync)?$)"
 )
 
+# Code that is brought to the GPU when it is first needed, or made ready for it: each happens once.
+LOADING = re.compile(
+    r"^(?:overhead: )?Lazy (?:Function|Module) Loading|^(?:cu|hip)(?:Module|Library)(?:Load|GetFunction|GetKernel)"
+    r"|^(?:cuda|hip|cu)Graph(?:Instantiate|ExecUpdate|Upload)|^(?:cuda|hip)Module(?:Load|GetFunction)"
+    r"|^(?:cuda|cu)Library(?:Load|GetKernel)|^(?:cuda|cu|hip)Stream(?:Begin|End)Capture|^cu(?:Init|DevicePrimaryCtxRetain)\b"
+)
+
 # (kind, patterns): the first group with a match wins. Python frames are written `$file.py:line function`.
 _TABLE: tuple[tuple[Kind, tuple[str, ...]], ...] = (
     # Says nothing: thread pool bookkeeping, allocator events, markers.
@@ -51,14 +59,22 @@ _TABLE: tuple[tuple[Kind, tuple[str, ...]], ...] = (
     (Kind.INPUT, (
         _BLOCKING_INPUT.pattern, r"^Iterator(?:::|Resource|GetNext)", r"^MultiDeviceIterator",
         r"^\w+(?:Consume|Produce)$", r"^InstantiatedCapturedFunction::", r"DataLoader.*__next__",
+        r"^\$\S*py_dataset_adapter\.py:\d+ (?:get|__next__|next|_wait_queue|_get_batch|__getitem__|enqueuer)",
         r"^\$(?:iterator_ops|dataset_ops)\.py:\d+ (?:__next__|next|get_next|_next_internal)\b",
         r"^\$\S*(?:data|input|loader|pipeline|grain)\S*\.py:\d+ (?:__next__|next|_next_data|next_batch|get_batch)\b",
     )),
+    # The driver's own allocator: each call synchronises or maps memory, which a caching allocator avoids.
+    (Kind.ALLOCATOR, (
+        r"^(?:cuda|hip)(?:Malloc|Free|HostAlloc|HostMalloc|HostFree|HostRegister|HostUnregister)",
+        r"^cuMem(?:Alloc|Free|HostAlloc|HostRegister|HostUnregister|Create|Release|Map|Unmap|SetAccess|Address\w+|Pool)",
+        r"^(?:cuda|hip)MemPool", r"^hipMem(?:Create|Release|Map|Unmap|SetAccess|Address\w+|Alloc\w*)",
+    )),
     # Compilation and tracing.
     (Kind.COMPILE, (
+        LOADING.pattern,
         r"(?i)graph_building", r"(?i)autotun", r"(?i)^xla_?compile", r"XlaCompil", r"CompileToExecutable",
         r"PjRt\w*(?:Client|Compiler)?::Compile", r"GpuCompiler", r"Llvm\w*Compile", r"HloPass",
-        r"RunBackend\b", r"^(?:cu|hip)ModuleLoad", r"backend_compile", r"TraceToJaxpr", r"^tf\.function",
+        r"RunBackend\b", r"backend_compile", r"TraceToJaxpr", r"^tf\.function",
         r"^\$compiler\.py:", r"^\$pxla\.py:\d+ .*(?:compile|lower)",
         r"^\$partial_eval\.py:\d+ trace_to_jaxpr", r"^\$mlir\.py:\d+ .*lower",
         r"^\$\S*jit\S*\.py:\d+ .*(?:trace_to|lower)",
@@ -66,6 +82,11 @@ _TABLE: tuple[tuple[Kind, tuple[str, ...]], ...] = (
     # Saving and summaries.
     (Kind.CHECKPOINT, (
         r"^\w*Checkpoint", r"^(?:Save|Restore)V2", r":RestoreV2$",
+        # what people call the ranges in which they save
+        r"(?i)^(?!\$)[\w./: #-]{0,40}(?:save|saving|write|writing|dump)[_ -]?(?:the[_ -])?"
+        r"(?:checkpoint|ckpt|model|weights|state_?dict|optimizer_state)",
+        r"(?i)^(?!\$)[\w./: #-]{0,40}(?:checkpoint|ckpt)[_ -]?(?:save|saving|write|io|dump)",
+        r"(?i)^(?:checkpoint|ckpt)\w*$",
         r"^\$(?!ad_checkpoint)\S*checkpoint\S*\.py:\d+ _?(?:async_)?(?:save|write|commit|restore)",
         r"^\$\S+ (?:save_(?:weights|model|checkpoint)|write_checkpoint)\b", r"CheckpointManager",
         r":SaveV2$", r"MergeV2", r"(?i)orbax", r"ShardedFilename",
@@ -90,6 +111,7 @@ _TABLE: tuple[tuple[Kind, tuple[str, ...]], ...] = (
     )),
     # Python frames: the interpreter's own and the helpers of the frameworks say nothing ...
     (Kind.NEUTRAL, (
+        r"^overhead: ",
         r"^\$(?:builtins|<unknown>|_operator|_functools|_abc|_thread|numpy|jaxlib[.\w]*|tensorflow[.\w]*) ",
         r"^\$(?:abc|enum|functools|contextlib|typing|weakref|collections|threading)\.py:",
         r"^\$(?:traceback_utils|util|tree_util|api_util|profiler|dtypes|core|array|literals|mesh|config)\.py:",
@@ -131,6 +153,11 @@ def kind_of(name: str, launches: bool = False) -> Kind:
         if any(pattern.search(short) for pattern in patterns):
             return kind
     return Kind.LAUNCH if launches else Kind.UNKNOWN_NAME
+
+
+def is_loading(name: str) -> bool:
+    """Whether the event brings code to the GPU when it is first needed (modules, graphs), which happens once."""
+    return bool(LOADING.search(name[:_MAX_NAME]))
 
 
 def is_blocking_input(name: str) -> bool:

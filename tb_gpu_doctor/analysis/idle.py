@@ -14,6 +14,7 @@ no more than the time waited is charged to it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,11 +23,11 @@ from numpy.typing import NDArray
 
 from tb_gpu_doctor.analysis import intervals
 from tb_gpu_doctor.analysis.callers import Causality, nearest_with
-from tb_gpu_doctor.analysis.host_activity import HOST_CAUSES, UNKNOWN, HostActivity
+from tb_gpu_doctor.analysis.host_activity import HOST_CAUSES, UNKNOWN, WAITING, HostActivity
 from tb_gpu_doctor.analysis.host_names import Kind
 from tb_gpu_doctor.analysis.intervals import IntervalSet
 from tb_gpu_doctor.analysis.results import BoolArray, Cause, Gaps, Steps, Window
-from tb_gpu_doctor.traces.columns import PS_PER_US, Int32, Int64, Trace, UInt8
+from tb_gpu_doctor.traces.columns import PS_PER_US, CopyKind, Int32, Int64, Trace, UInt8
 from tb_gpu_doctor.traces.grouping import distinct, rows_by
 
 
@@ -90,7 +91,7 @@ _MAX_GAPS = 20_000
 
 
 def charge_peers(trace: Trace, device: Int32, ready: Int64, end: Int64, by_cause: Int64) -> None:
-    """Move `dependency` time to `peer` where one event of another GPU explains it.
+    """Move `dependency` and `queued` time to `peer` where one event of another GPU explains it.
 
     Args:
         trace: all GPUs of one clock.
@@ -102,9 +103,10 @@ def charge_peers(trace: Trace, device: Int32, ready: Int64, end: Int64, by_cause
     events = trace.device_events
     if len(trace.devices) < 2:
         return
-    waiting = np.flatnonzero(by_cause[:, Cause.DEPENDENCY] >= _SHORTEST)
+    late = by_cause[:, Cause.DEPENDENCY] + by_cause[:, Cause.QUEUED]
+    waiting = np.flatnonzero(late >= _SHORTEST)
     if len(waiting) > _MAX_GAPS:
-        longest = np.argsort(by_cause[waiting, Cause.DEPENDENCY])[-_MAX_GAPS:]
+        longest = np.argsort(late[waiting])[-_MAX_GAPS:]
         waiting = waiting[longest]
     for other in trace.devices:
         rows = events.of_device(other.index)
@@ -122,8 +124,8 @@ def charge_peers(trace: Trace, device: Int32, ready: Int64, end: Int64, by_cause
             inside = np.maximum(at, 0)
             overlap = np.minimum(stops[inside], end[mine]) - np.maximum(starts[inside], ready[mine])
             hit = mine[good & (overlap >= _COVER * (end[mine] - ready[mine]))]
-            by_cause[hit, Cause.PEER] += by_cause[hit, Cause.DEPENDENCY]
-            by_cause[hit, Cause.DEPENDENCY] = 0
+            by_cause[hit, Cause.PEER] += by_cause[hit, Cause.DEPENDENCY] + by_cause[hit, Cause.QUEUED]
+            by_cause[hit, Cause.DEPENDENCY] = by_cause[hit, Cause.QUEUED] = 0
 
 
 # A synchronisation returns a little after the device is done; the clocks may differ by as much.
@@ -132,12 +134,28 @@ _TOLERANCE = 20 * PS_PER_US
 
 # What would have been hidden.
 _HIDEABLE = [Cause.LAUNCH, Cause.HOST_OTHER, Cause.NO_EVIDENCE]
+# The launching thread shows nothing in this part of a gap.
+_ASLEEP = 0.8
+# A wait that begins when the gap does has lasted no time: only what precedes it may say that the host had waited.
+_JUST_BEGUN = 1
+# Between waits in a row the GPU does no more than copy a value.
+_TINY_WORK = 20 * PS_PER_US
+# Events looked at around one instant, or in one gap.
+_MAX_WAITS = 16
 # A wait of this share of the work behind it, or more, is why the queue was empty.
 _REAL_WAIT = 0.25
 
 
 def charge_drained(
-    activity: HostActivity, gap: Int64, thread: Int32, start: Int64, call: Int64, by_cause: Int64
+    activity: HostActivity,
+    gap: Int64,
+    thread: Int32,
+    device: Int32,
+    start: Int64,
+    end: Int64,
+    call: Int64,
+    ahead: Int64,
+    by_cause: Int64,
 ) -> None:
     """Move the launch, other and unseen host work of gaps that follow a draining synchronisation to `sync`.
 
@@ -145,21 +163,73 @@ def charge_drained(
         activity: what the threads did.
         gap: index of a gap, per piece.
         thread: whose activity explains it, per piece.
-        start: start of each gap.
+        device: of each gap; they are sorted by device and start.
+        start: of each gap.
+        end: of each gap.
         call: host row that launched what ends each gap, -1 unknown.
+        ahead: how long the host had launched nothing before a copy to the host that precedes the gap.
         by_cause: changed in place, shape (gaps, causes).
     """
     waited = np.zeros(len(start), np.int64)
     for index, pieces in rows_by(thread):
         mine = distinct(gap[pieces])
         waited[mine] = np.maximum(waited[mine], _after_wait(activity, index, start[mine]))
+    waited = np.where(waited > _JUST_BEGUN, waited, np.where(ahead > 0, waited, 0))
+    waited = _in_a_row(np.where(waited > 0, np.maximum(waited, ahead), 0), device, start, end)
     drained = np.flatnonzero((waited > 0) & (call >= 0))
-    work = by_cause[drained][:, _HIDEABLE].sum(axis=1)
-    hidden = np.where(waited[drained] >= _REAL_WAIT * work, work, np.minimum(work, waited[drained]))
-    by_cause[drained, Cause.SYNC] += hidden
-    for cause in _HIDEABLE:  # one after the other: the sums stay exact
-        taken = np.minimum(by_cause[drained, cause], hidden)
-        by_cause[drained, cause] -= taken
+    _move_to_sync(by_cause, drained, waited[drained], _HIDEABLE)
+    # The thread that launches may sleep while another one reads a value, and is woken by it.
+    unseen = by_cause[:, Cause.NO_EVIDENCE]
+    asleep = np.flatnonzero((waited == 0) & (call >= 0) & (unseen > 0) & (unseen >= _ASLEEP * by_cause.sum(axis=1)))
+    if len(asleep):
+        seen = _wait_of_any_thread(activity, start[asleep])
+        seen = np.where((seen > _JUST_BEGUN) | (ahead[asleep] > 0) & (seen > 0), np.maximum(seen, ahead[asleep]), 0)
+        _move_to_sync(by_cause, asleep, seen, [Cause.NO_EVIDENCE])
+
+
+def _in_a_row(waited: Int64, device: Int32, start: Int64, end: Int64) -> Int64:
+    """The longest wait of those in a row, as in ``loss.item(); acc.item()``.
+
+    The first one waited, the others found an empty queue: between them the GPU did next to nothing.
+    """
+    linked = np.zeros(len(waited), np.bool_)
+    linked[1:] = (device[1:] == device[:-1]) & (start[1:] - end[:-1] <= _TINY_WORK) & (waited[1:] > 0)
+    chain = np.cumsum(~linked)
+    longest, reach = waited.copy(), 1
+    while reach < len(waited) and linked.any():
+        same = chain[reach:] == chain[:-reach]
+        if not same.any():
+            break
+        longest[reach:] = np.where(same, np.maximum(longest[reach:], longest[:-reach]), longest[reach:])
+        reach *= 2
+    return longest
+
+
+def _ahead_of_copy(trace: Trace, before: Int64, launch: Int64) -> Int64:
+    """For gaps behind a copy to the host: how long nothing was launched before the copy, 0 for other gaps.
+
+    Where nothing of the wait itself was recorded, this is how long the host had waited for the value: it had launched
+    all there was, and the GPU was busy with that.
+    """
+    events, host = trace.device_events, trace.host_events
+    if len(events) < 2 or not len(host):
+        return np.zeros(len(before), np.int64)
+    row = np.maximum(before, 1)
+    copied = (before > 0) & (events.copy_kind[row] == CopyKind.D2H) & (launch[row] >= 0) & (launch[row - 1] >= 0)
+    copied &= events.device[row] == events.device[row - 1]
+    called = host.start[np.maximum(launch, 0)]
+    return np.where(copied, np.maximum(called[row] - called[row - 1], 0), 0)
+
+
+def _move_to_sync(by_cause: Int64, gaps: NDArray[np.intp], waited: Int64, causes: Sequence[Cause]) -> None:
+    """Charge to `sync` what would have been hidden without waits of that length, in place."""
+    work = by_cause[gaps][:, causes].sum(axis=1)
+    hidden = np.where(waited >= _REAL_WAIT * work, work, np.minimum(work, waited))
+    hidden = np.where(waited > 0, hidden, 0)
+    by_cause[gaps, Cause.SYNC] += hidden
+    for cause in causes:  # one after the other: the sums stay exact
+        taken = np.minimum(by_cause[gaps, cause], hidden)
+        by_cause[gaps, cause] -= taken
         hidden -= taken
 
 
@@ -171,14 +241,121 @@ def _after_wait(activity: HostActivity, thread: int, start: Int64) -> Int64:
     begin, end = intervals.union(host.start[waits], host.end[waits])
     if not len(begin):
         return np.zeros(len(start), np.int64)
-    at = np.searchsorted(begin, start, side="left") - 1
+    # a small copy may be done before the wait for it has begun
+    at = np.searchsorted(begin, start + _TOLERANCE, side="left") - 1
     inside = np.maximum(at, 0)
     hit = (at >= 0) & (end[inside] >= start - _TOLERANCE)
-    return np.where(hit, np.minimum(start, end[inside]) - begin[inside], 0)
+    return np.where(hit, np.maximum(np.minimum(start, end[inside]) - begin[inside], _JUST_BEGUN), 0)
+
+
+def _wait_of_any_thread(activity: HostActivity, start: Int64) -> Int64:
+    """The longest synchronisation of any thread that returned where each gap begins, 0 for none."""
+    host = activity.trace.host_events
+    waits = np.flatnonzero((activity.kind == Kind.SYNC) & (host.duration > 0))
+    waits = waits[np.argsort(host.end[waits], kind="stable")]
+    ends = host.end[waits]
+    low = np.searchsorted(ends, start - _TOLERANCE, side="left")
+    high = np.searchsorted(ends, start + _TOLERANCE, side="right")
+    waited = np.zeros(len(start), np.int64)
+    for back in range(1, _MAX_WAITS + 1):
+        at = high - back
+        good = (at >= low) & (at >= 0)
+        row = waits[np.maximum(at, 0)] if len(waits) else np.zeros(len(start), np.int64)
+        waited = (
+            np.maximum(waited, np.where(good, np.maximum(start - host.start[row], _JUST_BEGUN), 0))
+            if len(waits)
+            else waited
+        )
+    return waited
+
+
+# What ran on another thread must fill this part of a gap of which the launching thread shows nothing ...
+_FILLS = 0.8
+# ... of at least this length, and run no more than this part of the rest of the time: work in the background
+# that goes on all the time explains nothing.
+_SHORTEST_FILLED = 100 * PS_PER_US
+_BACKGROUND = 0.5
+_ELSEWHERE = (Kind.COMPILE, Kind.CHECKPOINT, Kind.HOST_OTHER)
+
+
+def charge_elsewhere(
+    activity: HostActivity, start: Int64, host_end: Int64, end: Int64, call: Int64, by_cause: Int64
+) -> Int64:
+    """Charge what the launching thread does not explain to what ran meanwhile on other threads.
+
+    Loading of code into the GPU holds up every thread that launches, so all of it counts. Compilation, saving and,
+    on the thread that marks the steps, the user's own code count where they fill the gap.
+
+    Args:
+        activity: what the threads did.
+        start: of each gap.
+        host_end: of the host's part of each gap.
+        end: of each gap.
+        call: host row that launched what ends each gap, -1 unknown.
+        by_cause: changed in place, shape (gaps, causes).
+
+    Returns:
+        Row of the event that ran meanwhile for each gap, -1 for none.
+    """
+    host = activity.trace.host_events
+    found = np.full(len(start), -1, np.int64)
+    loading = activity.loading[host.duration[activity.loading] > 0]
+    if len(loading):
+        # loading happens inside the call that launches, so it lies in what would be the launch's latency too
+        room = overlap(intervals.union(host.start[loading], host.end[loading]), start, end)
+        room -= np.minimum(room, by_cause[:, Cause.COMPILE])
+        for cause in (Cause.NO_EVIDENCE, Cause.SYNC, Cause.LAUNCH, Cause.HOST_OTHER):
+            taken = np.minimum(by_cause[:, cause], room)
+            by_cause[:, cause] -= taken
+            by_cause[:, Cause.COMPILE] += taken
+            room -= taken
+            found[taken > 0] = _longest_inside(host.start, host.end, loading, start, end)[taken > 0]
+    unseen = by_cause[:, Cause.NO_EVIDENCE]
+    length = host_end - start
+    asked = np.flatnonzero((call >= 0) & (length >= _SHORTEST_FILLED) & (unseen >= _FILLS * length))
+    if not len(asked):
+        return found
+    marking = np.unique(host.thread[host.step_num >= 0])
+    in_gaps = intervals.union(start[asked], host_end[asked])
+    for kind in _ELSEWHERE:
+        rows = np.flatnonzero((activity.kind == kind) & (host.duration > 0))
+        if kind == Kind.HOST_OTHER:
+            rows = rows[np.isin(host.thread[rows], marking)]
+        if not len(rows):
+            continue
+        ran = intervals.union(host.start[rows], host.end[rows])
+        inside = int(overlap(ran, in_gaps[0], in_gaps[1]).sum())
+        span = int(host.end[rows].max() - host.start[rows].min())
+        rest = max(span - intervals.measure(in_gaps), 1)
+        if intervals.measure(ran) - inside > _BACKGROUND * rest:
+            continue
+        covered = overlap(ran, start[asked], host_end[asked])
+        filled = asked[(covered >= _FILLS * length[asked]) & (by_cause[asked, Cause.NO_EVIDENCE] > 0)]
+        by_cause[filled, int(kind)] += by_cause[filled, Cause.NO_EVIDENCE]
+        by_cause[filled, Cause.NO_EVIDENCE] = 0
+        found[filled] = _longest_inside(host.start, host.end, rows, start[filled], host_end[filled])
+    return found
+
+
+def _longest_inside(begin: Int64, stop: Int64, rows: NDArray[np.intp], start: Int64, end: Int64) -> Int64:
+    """Of the given events, the one that fills most of each [start, end), -1 for none."""
+    best = np.zeros(len(start), np.int64)
+    found = np.full(len(start), -1, np.int64)
+    order = rows[np.argsort(begin[rows], kind="stable")]
+    high = np.searchsorted(begin[order], end, side="left")
+    for back in range(1, min(_MAX_WAITS, len(order)) + 1):
+        at = high - back
+        row = order[np.maximum(at, 0)]
+        inside = np.where(at >= 0, np.minimum(stop[row], end) - np.maximum(begin[row], start), 0)
+        better = inside > best
+        best, found = np.where(better, inside, best), np.where(better, row, found)
+    return found
 
 
 # A queued kernel starts 1-2 us after the one before it on its stream; a longer wait is for something else.
 KERNEL_GAP_MAX = 10 * PS_PER_US
+# What waits for an event of another stream starts this long after it, or something else held it up.
+HANDOVER_MAX = 20 * PS_PER_US
 # Launch latency is estimated from the trace, within these bounds.
 LATENCY_DEFAULT, LATENCY_MIN, LATENCY_MAX = 10 * PS_PER_US, PS_PER_US, 50 * PS_PER_US
 _LATENCY_SAMPLES = 5
@@ -235,10 +412,20 @@ def find_gaps(
     pieces = _pieces(trace, start, host_end, call, causes)
     activity = activity or HostActivity(trace, causes.parent, causes.caller)
     activity.look_at(pieces.thread, pieces.low, pieces.high)
-    _charge_host(activity, pieces, by_cause)
-    charge_drained(activity, pieces.gap, pieces.thread, start, call, by_cause)
+    waiting = _charge_host(activity, pieces, by_cause)
+    by_cause[:, Cause.NO_EVIDENCE] += waiting
+    ahead = _ahead_of_copy(trace, before, launch)
+    charge_drained(activity, pieces.gap, pieces.thread, device, start, end, call, ahead, by_cause)
+    elsewhere = charge_elsewhere(activity, start, host_end, end, call, by_cause)
+    # what remains of waiting in a framework's call is the framework's: it launches in there
+    still = np.minimum(waiting, by_cause[:, Cause.NO_EVIDENCE])
+    by_cause[:, Cause.LAUNCH] += still
+    by_cause[:, Cause.NO_EVIDENCE] -= still
     cause = by_cause.argmax(axis=1).astype(np.uint8)
     evidence = _evidence(activity, pieces, cause, end - start, call)
+    if len(activity.kind):
+        told = (elsewhere >= 0) & (activity.kind[np.maximum(elsewhere, 0)] == cause)
+        evidence = np.where(told, elsewhere, evidence)
     return Gaps(device, start, end, before, after, call, by_cause, cause, evidence)
 
 
@@ -307,8 +494,11 @@ def _charge_device(
     same_stream = has_before & (events.stream[np.maximum(before, 0)] == events.stream[np.maximum(after, 0)])
     queued = known & same_stream & (rest <= KERNEL_GAP_MAX)
     by_cause[queued, Cause.KERNEL_GAP] += rest[queued]
-    waiting = known & ~queued
-    by_cause[waiting, Cause.DEPENDENCY] += rest[waiting]
+    # an event of another stream ended right where this gap begins: its completion took that long to arrive
+    handed_over = known & has_before & ~same_stream & (rest <= HANDOVER_MAX)
+    by_cause[handed_over, Cause.DEPENDENCY] += rest[handed_over]
+    stuck = known & ~queued & ~handed_over
+    by_cause[stuck, Cause.QUEUED] += rest[stuck]
     unknown = (call < 0) & (rest > 0)
     by_cause[unknown, Cause.NO_EVIDENCE] += rest[unknown]
 
@@ -348,13 +538,17 @@ def _pieces(trace: Trace, start: Int64, host_end: Int64, call: Int64, causes: Ca
     return _Pieces(gaps[keep], threads[keep].astype(np.int32), lows[keep], highs[keep])
 
 
-def _charge_host(activity: HostActivity, pieces: _Pieces, by_cause: Int64) -> None:
+def _charge_host(activity: HostActivity, pieces: _Pieces, by_cause: Int64) -> Int64:
+    """Charge the host's part of the gaps by what the threads did; returns how much of each they sat in a call."""
+    waiting = np.zeros(len(by_cause), np.int64)
     for thread, mine in rows_by(pieces.thread):
         doing = activity.thread(thread)
         spent = doing.before(pieces.high[mine]) - doing.before(pieces.low[mine])
         for cause in HOST_CAUSES:
             np.add.at(by_cause[:, cause], pieces.gap[mine], spent[cause])
         np.add.at(by_cause[:, Cause.NO_EVIDENCE], pieces.gap[mine], spent[UNKNOWN])
+        np.add.at(waiting, pieces.gap[mine], spent[WAITING])
+    return waiting
 
 
 def _evidence(activity: HostActivity, pieces: _Pieces, cause: np.ndarray, length: Int64, call: Int64) -> Int64:

@@ -8,6 +8,8 @@ decides, so each may rely on those before it.
 
 from __future__ import annotations
 
+from tb_gpu_doctor.traces.classify import COMMUNICATION_KERNELS
+
 MATMUL, CONVOLUTION, ATTENTION = "matmul", "convolution", "attention"
 NORMALIZATION, REDUCTION, ELEMENTWISE, COPY = "normalization", "reduction", "elementwise", "copy"
 COMMUNICATION, OTHER = "communication", "other"
@@ -16,12 +18,7 @@ FAMILIES = (
 )  # fmt: skip
 
 # Collectives, whatever library they come from.
-COMMUNICATION_NAMES = (
-    r"^(void )?[nr]ccl",  # ncclDevKernel_AllReduce_Sum_f32_RING_LL, ncclKernel_.., rccl
-    r"\bnccl(dev)?kernel",
-    r"nvshmem|deep_ep::",  # device-side communication of expert parallelism
-    r"(one|two)_shot_all_?reduce|cross_device_reduce_[12]stage|quickreduce::",  # custom all-reduces of serving stacks
-)
+COMMUNICATION_NAMES = COMMUNICATION_KERNELS
 
 # Names of generated and generic kernels. They may hold a telling word and do something else, since they list the
 # ops fused into them (triton_poi_fused_convolution_relu): `SIMPLE_NAMES` alone says what they are.
@@ -165,8 +162,7 @@ PERSISTENT_NAMES = (
     r"gemm_?grouped|grouped_?gemm",  # one grid walks a list of problems
     r"deep_gemm::",
     r"^cijk_.*_sk[1-9]",  # hipBLASLt's stream-K variants
-    r"^(void )?[nr]ccl|\bnccl(dev)?kernel|nvshmem|deep_ep::",  # a block per channel
-    r"(one|two)_shot_all_?reduce|cross_device_reduce_[12]stage|quickreduce::",
+    *COMMUNICATION_KERNELS,  # a block per channel
 )
 
 # -- Tensor cores ------------------------------------------------------------------------

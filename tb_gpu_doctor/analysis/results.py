@@ -35,7 +35,7 @@ class Category(IntEnum):
 
 
 class Cause(IntEnum):
-    """Why a GPU was idle. The first six: the host was late; the others: the device's side."""
+    """Why a GPU was idle. Up to ALLOCATOR the host was late; the others are the device's side."""
 
     INPUT = 0
     LAUNCH = 1
@@ -43,10 +43,12 @@ class Cause(IntEnum):
     COMPILE = 3
     CHECKPOINT = 4
     HOST_OTHER = 5
-    DEPENDENCY = 6
-    PEER = 7
-    KERNEL_GAP = 8
-    NO_EVIDENCE = 9
+    ALLOCATOR = 6
+    DEPENDENCY = 7
+    PEER = 8
+    KERNEL_GAP = 9
+    QUEUED = 10
+    NO_EVIDENCE = 11
 
     @property
     def id(self) -> str:

@@ -64,7 +64,9 @@ FRAMES: tuple[tuple[str, tuple[str, ...]], ...] = (
 NAMES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("NEUTRAL", (r"^ProfilerStep",)),
     ("SYNC", (r"^aten::(?:item|_local_scalar_dense|is_nonzero|nonzero|equal|_unique2?|masked_select)$",)),
-    ("COMPILE", (r"^\w+ \(dynamo_timed\)", r"^(?:entire_frame_compile|compile_fx|inductor_compile)\b")),
+    ("COMPILE", (
+        r"^[\w.<>:/-]+ \(dynamo_timed\)", r"^(?:entire_frame_compile|compile_fx|inductor_compile)\b",
+    )),
     ("LAUNCH", (
         r"^aten::", r"^(?:autograd|torch)::", r"^\w+Backward\d*$", r"^Optimizer\.", r"^(?:nccl|gloo|c10d\w*|_c10d\w*):",
         r"^record_param_comms$", r"^DistributedDataParallel\.", r"^FullyShardedDataParallel\.", r"^FSDP::",

@@ -45,9 +45,11 @@ _CAUSES = (
     "compile",
     "checkpoint",
     "host_other",
+    "allocator",
     "dependency",
     "peer",
     "kernel_gap",
+    "queued",
     "no_evidence",
 )
 

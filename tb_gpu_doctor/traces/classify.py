@@ -14,12 +14,21 @@ UNIFIED_MEMORY_LINE_IDS = range(0x10000000, 0x10000000 + 256)
 
 _STREAM = re.compile(r"^Stream #-?\d+(?:\((?P<types>[^)]*)\))?$")
 
-# Kernels of collective libraries, by name.
-_COLLECTIVE_KERNELS = re.compile(
-    r"nccl|rccl|^mscclKernel|msccl|nvshmem|oneshot_all_?reduce|twoshot_all_?reduce|cross_device_reduce"
-    r"|ring_exchange|all_reduce_kernel|AllReduceKernel",
-    re.IGNORECASE,
+# Kernels of communication libraries, by name in small letters; the one place that lists them.
+COMMUNICATION_KERNELS = (
+    r"nccl|rccl",  # ncclDevKernel_AllReduce_Sum_f32_RING_LL, ncclKernel_..
+    r"msccl",  # mscclKernel_.., mscclpp::
+    r"nvshmem",
+    # expert parallelism: deep_ep::intranode::dispatch, mine::ep::internode::combine, pplx's all-to-all
+    r"deep_?ep\b|\bep::(?:internode|intranode|internode_ll|low_latency)|\b(?:internode|intranode|internode_ll)::"
+    r"(?:dispatch|combine|notify|get_dispatch|cached_notify)",
+    r"\bpplx|all_?to_?all_?v?_?(?:dispatch|combine|kernel|intra|inter|send|recv)|moe_?(?:all_?to_?all|a2a)",
+    # all-reduces of serving stacks and frameworks
+    r"(?:one|two)_?shot_?all_?reduce|cross_device_reduce|quick_?reduce|custom_?all_?reduce|multimem_all_?reduce",
+    r"all_?reduce_?(?:fusion_?)?kernel|all_?reduce_?fusion|lamport_?\w*all_?reduce|ring_exchange",
+    r"all_?gather_?kernel|reduce_?scatter_?kernel|\buserbuffers_|symm_?mem\w*_(?:all_reduce|all_gather|reduce_scatter)",
 )
+_COLLECTIVE_KERNELS = re.compile("|".join(f"(?:{pattern})" for pattern in COMMUNICATION_KERNELS))
 # XLA collectives, by hlo_op: `all-reduce.1`, `all-gather-start`, `reduce-scatter-fusion`.
 _COLLECTIVE_HLO = re.compile(
     r"(?:^|[.:])(?:all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all|collective-permute"
@@ -63,7 +72,7 @@ def is_collective(kernel_name: str, hlo_op: str) -> bool:
 
 def is_collective_kernel(name: str) -> bool:
     """Whether a kernel's name says that it moves data between GPUs."""
-    return bool(_COLLECTIVE_KERNELS.search(name[:4096]))
+    return bool(_COLLECTIVE_KERNELS.search(name[:4096].lower()))
 
 
 def is_collective_op(hlo_op: str) -> bool:

@@ -21,18 +21,18 @@ DEVICE_CATEGORIES = {
     "kernel": KERNEL, "gpu_memcpy": COPY, "memcpy": COPY, "gpu_memset": MEMSET, "memset": MEMSET,
     "concurrent_kernel": KERNEL,
 }  # fmt: skip
-OPERATOR, CALL, FRAME, MARK = "operator", "call", "frame", "mark"
+OPERATOR, CALL, FRAME, MARK, OVERHEAD = "operator", "call", "frame", "mark", "overhead"
 HOST_CATEGORIES = {
     "cpu_op": OPERATOR, "operator": OPERATOR, "user_annotation": MARK, "python_function": FRAME,
     "cuda_runtime": CALL, "cuda_driver": CALL, "runtime": CALL, "driver": CALL, "hip_runtime": CALL,
     "hip_driver": CALL, "xpu_runtime": CALL, "xpu_driver": CALL, "mtia_runtime": CALL, "privateuse1_runtime": CALL,
-    "privateuse1_driver": CALL,
+    "privateuse1_driver": CALL, "overhead": OVERHEAD,
 }  # fmt: skip
 # The whole recording, as one event.
 RECORDING_CATEGORY = "trace"
 
 # What an event is, as a number: the index.
-KINDS = ("", OPERATOR, CALL, FRAME, MARK, KERNEL, COPY, MEMSET, RECORDING_CATEGORY)
+KINDS = ("", OPERATOR, CALL, FRAME, MARK, KERNEL, COPY, MEMSET, RECORDING_CATEGORY, OVERHEAD)
 
 STEP = re.compile(r"^ProfilerStep#(\d{1,15})$")
 STEP_NAME = "ProfilerStep"

@@ -99,6 +99,8 @@ def _named(strings: Strings, text: str, kind: int) -> tuple[int, int, int]:
     if marked and role != table.CALL:
         # one name for all, so that they are seen to be the same kind of marker
         return strings.id(table.STEP_NAME), int(marked.group(1)), mark
+    if role == table.OVERHEAD:  # of the process as a whole: nothing else says that it is no call of a thread
+        return strings.id(f"overhead: {text}"), -1, kind
     if role == table.OPERATOR and text.startswith(table.NO_OPERATOR):
         kind = mark
     return strings.id(text), -1, kind

@@ -16,7 +16,7 @@ from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace
 from tests.analysis import brute_force
 from tests.analysis.small_traces import US, Recorder, traces
 
-DEVICE_SIDE = (Cause.DEPENDENCY, Cause.PEER, Cause.KERNEL_GAP)
+DEVICE_SIDE = (Cause.DEPENDENCY, Cause.PEER, Cause.KERNEL_GAP, Cause.QUEUED)
 
 
 def gaps_in(trace: Trace, low: int, high: int) -> Gaps:
@@ -203,7 +203,7 @@ def test_launched_in_time_but_late_on_its_own_stream_waits_for_something() -> No
     record = Recorder()
     record.launch("main", 0, 20, 40, 1)
     record.launch("main", 2, 540, 560, 2)
-    assert causes_of(record, 40) == {"dependency": 500}
+    assert causes_of(record, 40) == {"queued": 500}
 
 
 def test_gap_inside_a_cuda_graph_is_never_the_hosts() -> None:
@@ -212,7 +212,7 @@ def test_gap_inside_a_cuda_graph_is_never_the_hosts() -> None:
     for start, end in ((20, 25), (27, 30), (60, 70)):
         record.work(start, end, 1, graph=4)
     assert causes_of(record, 25) == {"kernel_gap": 2}
-    assert causes_of(record, 30) == {"dependency": 30}
+    assert causes_of(record, 30) == {"queued": 30}
 
 
 def test_gap_between_two_graphs_is_the_hosts_if_it_launched_late() -> None:
@@ -391,7 +391,7 @@ def test_a_queued_kernel_that_starts_later_did_not_wait_for_the_other_gpu() -> N
     record.launch("main", 0, 10, 100, 1)
     record.launch("main", 1, 10, 450, 2, gpu=1)
     record.launch("main", 2, 503, 600, 3)
-    assert causes_of(record, 100) == {"dependency": 403}
+    assert causes_of(record, 100) == {"queued": 403}
 
 
 def test_the_end_of_the_window_is_no_sign_of_a_peer() -> None:
@@ -401,7 +401,7 @@ def test_the_end_of_the_window_is_no_sign_of_a_peer() -> None:
     record.launch("main", 2, 4000, 4100, 3, gpu=1)  # queued long before, and it starts behind the window
     gaps = gaps_in(record.trace(), 0, 900 * US)
     (row,) = np.flatnonzero((gaps.device == 1) & (gaps.start == 300 * US)).tolist()
-    assert gaps.by_cause[row, Cause.DEPENDENCY] == 600 * US
+    assert gaps.by_cause[row, Cause.QUEUED] == 600 * US
 
 
 def test_no_gap_at_all() -> None:

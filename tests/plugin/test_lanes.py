@@ -16,7 +16,7 @@ def test_categories_are_those_of_the_interface():
     assert LANE_CATEGORIES == (
         "compute", "communication", "transfer",
         "input", "launch", "sync", "compile", "checkpoint", "host_other",
-        "dependency", "peer", "kernel_gap", "no_evidence",
+        "allocator", "dependency", "peer", "kernel_gap", "queued", "no_evidence",
     )  # fmt: skip
 
 

@@ -15,9 +15,11 @@ export const CAUSES = [
   "compile",
   "checkpoint",
   "host_other",
+  "allocator",
   "dependency",
   "peer",
   "kernel_gap",
+  "queued",
   "no_evidence",
 ] as const;
 
@@ -34,9 +36,11 @@ const LIGHT: Record<string, Paint> = {
   compile: { color: "#6b6b00", texture: "forward" },
   checkpoint: { color: "#7a4a21", texture: "forward" },
   host_other: { color: "#55606e", texture: "forward" },
+  allocator: { color: "#c2185b", texture: "forward" },
   dependency: { color: "#4b5bb5", texture: "backward" },
   peer: { color: "#b8860b", texture: "backward" },
   kernel_gap: { color: "#2f8f8f", texture: "backward" },
+  queued: { color: "#a05a00", texture: "backward" },
   no_evidence: { color: "#8a8f98", texture: "dots" },
   ...MEASURES_LIGHT,
 };
@@ -54,9 +58,11 @@ const DARK: Record<string, Paint> = {
   compile: { color: "#d6d65c", texture: "forward" },
   checkpoint: { color: "#c79a6b", texture: "forward" },
   host_other: { color: "#aab4c2", texture: "forward" },
+  allocator: { color: "#ff80ab", texture: "forward" },
   dependency: { color: "#96a4ff", texture: "backward" },
   peer: { color: "#e0c070", texture: "backward" },
   kernel_gap: { color: "#6fd0d0", texture: "backward" },
+  queued: { color: "#ffb56b", texture: "backward" },
   no_evidence: { color: "#9aa0aa", texture: "dots" },
   ...MEASURES_DARK,
 };

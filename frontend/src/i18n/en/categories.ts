@@ -9,9 +9,11 @@ export const categories = {
   category_compile: "Idle: compiling",
   category_checkpoint: "Idle: saving",
   category_host_other: "Idle: other host work",
+  category_allocator: "Idle: allocating GPU memory",
   category_dependency: "Idle: waiting for another stream",
   category_peer: "Idle: waiting for another GPU",
   category_kernel_gap: "Idle: between queued kernels",
+  category_queued: "Idle: launched, not started",
   category_no_evidence: "Idle: no evidence why",
   category_hint_compute: "Kernels that compute ran, whatever else went on beside them.",
   category_hint_communication:
@@ -27,11 +29,15 @@ export const categories = {
   category_hint_compile: "The host traced, compiled or tuned a function before it could launch it.",
   category_hint_checkpoint: "The host saved weights or wrote summaries before it went on.",
   category_hint_host_other: "The host was late for another reason; the timeline names what it did.",
+  category_hint_allocator:
+    "The host was inside the driver's allocator (cudaMalloc, cudaFree and the like), which a caching allocator avoids inside steps.",
   category_hint_dependency:
-    "The work had been launched, but had to wait for another stream of the same GPU, a copy or an event.",
+    "The work had been launched, and an event on another stream of the same GPU ended right before it: the handover takes microseconds.",
   category_hint_peer: "The work had been launched, but had to wait for another GPU, outside a collective.",
   category_hint_kernel_gap:
     "The GPU's own pause of a microsecond or two before a kernel that was already queued. Thousands of them are a case for fusing kernels.",
+  category_hint_queued:
+    "The work had been launched and the GPU was empty, yet it did not start: nothing in the profile held it up, so perhaps another process had the GPU.",
   category_hint_no_evidence: "Nothing ran, and nothing in the profile shows why.",
   category_communication_wait: "Waiting in collectives",
   category_communication_moving: "Moving data in collectives",

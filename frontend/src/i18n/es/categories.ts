@@ -12,9 +12,11 @@ export const categories: Texts<typeof en> = {
   category_compile: "Inactiva: compilación",
   category_checkpoint: "Inactiva: guardado",
   category_host_other: "Inactiva: otro trabajo del host",
+  category_allocator: "Inactiva: reserva de memoria de GPU",
   category_dependency: "Inactiva: espera a otro flujo",
   category_peer: "Inactiva: espera a otra GPU",
   category_kernel_gap: "Inactiva: entre kernels en cola",
+  category_queued: "Inactiva: lanzado, sin empezar",
   category_no_evidence: "Inactiva: sin causa conocida",
   category_hint_compute: "Se ejecutaban kernels que calculan, hubiera o no algo más al mismo tiempo.",
   category_hint_communication:
@@ -31,11 +33,15 @@ export const categories: Texts<typeof en> = {
   category_hint_compile: "El host trazaba, compilaba o ajustaba una función antes de poder lanzarla.",
   category_hint_checkpoint: "El host guardaba los pesos o escribía resúmenes antes de seguir.",
   category_hint_host_other: "El host llegó tarde por otro motivo; la línea de tiempo dice qué hacía.",
+  category_hint_allocator:
+    "El host estaba dentro del asignador de memoria del controlador (cudaMalloc, cudaFree y similares), que un asignador con caché evita dentro de los pasos.",
   category_hint_dependency:
-    "El trabajo estaba lanzado, pero tuvo que esperar a otro flujo de la misma GPU, a una copia o a un evento.",
+    "El trabajo estaba lanzado y un evento de otro flujo de la misma GPU terminó justo antes: el relevo tarda microsegundos.",
   category_hint_peer: "El trabajo estaba lanzado, pero tuvo que esperar a otra GPU, fuera de una colectiva.",
   category_hint_kernel_gap:
     "La pausa propia de la GPU, de uno o dos microsegundos, antes de un kernel que ya estaba en cola. Si son miles, conviene fundir kernels.",
+  category_hint_queued:
+    "El trabajo estaba lanzado y la GPU vacía, pero no empezó: nada en el perfil lo retenía, así que quizá otro proceso ocupaba la GPU.",
   category_hint_no_evidence: "Nada se ejecutaba, y nada en el perfil muestra por qué.",
   category_communication_wait: "Espera en colectivas",
   category_communication_moving: "Datos en movimiento en colectivas",

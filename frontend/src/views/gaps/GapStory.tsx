@@ -11,7 +11,15 @@ import { Term } from "../../ui/Term";
 
 const PS_PER_MS = 1e9;
 /** Causes where the host was late; in the others the work had been launched. */
-const HOST: ReadonlySet<string> = new Set(["input", "launch", "sync", "compile", "checkpoint", "host_other"]);
+const HOST: ReadonlySet<string> = new Set([
+  "input",
+  "launch",
+  "sync",
+  "compile",
+  "checkpoint",
+  "host_other",
+  "allocator",
+]);
 
 function Name({ text }: { text: string | null }) {
   return text ? (
