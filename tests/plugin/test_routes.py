@@ -17,6 +17,7 @@ from tb_gpu_doctor.api import SessionResult
 from tb_gpu_doctor.diagnosis.context import HostProfile
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.plugin.analyses import Analyses, Report
+from tb_gpu_doctor.plugin.lanes import LANE_CATEGORIES
 from tb_gpu_doctor.plugin.logdir import Root, Scanner
 from tb_gpu_doctor.plugin.routes import Routes
 from tb_gpu_doctor.plugin.session_view import SessionView
@@ -238,7 +239,7 @@ def test_the_answers_about_one_session(site: Site):
     assert [lane["label"] for lane in meta["lanes"]] == ["GPU 0", "GPU 1"]
     bins = site.session("timeline/bins?start_ps=0&end_ps=100&width=10")
     assert bins.mimetype == "application/octet-stream"
-    cells = np.frombuffer(bins.data, np.uint8, offset=12).reshape(2, 13, 10)
+    cells = np.frombuffer(bins.data, np.uint8, offset=12).reshape(2, len(LANE_CATEGORIES), 10)
     assert cells[0, 0].tolist() == [255] * 5 + [0] * 5
     assert cells[0, 3].tolist() == [0] * 5 + [255] * 2 + [0] * 3
     assert cells[1, 1].tolist() == [0] * 2 + [255] * 5 + [0] * 3

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tb_gpu_doctor.analysis.job import analyse_job
-from tb_gpu_doctor.analysis.results import Gaps
+from tb_gpu_doctor.analysis.results import Cause, Gaps
 from tb_gpu_doctor.plugin.lanes import LANE_CATEGORIES
 from tb_gpu_doctor.plugin.timeline import Timeline, fill_levels, pixel_edges, time_unit
 from tb_gpu_doctor.traces.columns import DeviceEvents, device_events
@@ -126,7 +126,7 @@ def test_at_says_what_the_lane_shows(drawn: Picture, lane: int, time: int):
 
 def test_a_gap_names_its_neighbours_and_its_evidence():
     events = device_events(2, device=[0, 0], stream=[0, 0], start=[0, 90], duration=[10, 10], klass=[0, 0], name=[0, 1])
-    gaps = gaps_of([0], [10], [90], [[60, 20, 0, 0, 0, 0, 0, 0, 0, 0]])
+    gaps = gaps_of([0], [10], [90], [[60, 20, *[0] * (len(Cause) - 2)]])
     gaps = dataclasses.replace(gaps, before=np.array([0]), after=np.array([1]), evidence=np.array([0]))
     answer = timeline_of(events, gaps, 1).at(0, 75)
     assert answer["category"] == "launch"
