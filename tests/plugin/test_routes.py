@@ -52,7 +52,7 @@ def view_of(session: Session, report: Report) -> SessionView:
     """A view of two busy GPUs; what the file holds does not matter."""
     events = device_events(2, device=[0, 1], stream=[0, 1], start=[0, 20], duration=[50, 50], klass=[0, 1], name=[0, 1])
     trace = trace_of(events, 2)
-    analysis = analysis_of(events, gaps_of([0], [50], [70], [[20, *[0] * 9]]), 2)
+    analysis = analysis_of(events, gaps_of([0], [50], [70], [[20, *[0] * 11]]), 2)
     diagnosis = diagnose_profiles([HostProfile("worker0", trace, analysis)], run=session.run, session=session.session)
     job = analyse_job([trace], [analysis])
     return SessionView(session, SessionResult(DiagnosisReport.of(diagnosis), (trace,), (analysis,), (), job))
