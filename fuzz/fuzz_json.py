@@ -1,6 +1,6 @@
 """Feeds the readers of trace JSON damaged files for SECONDS: ``python -m fuzz.fuzz_json SECONDS [--seed N]``.
 
-Every input must become a `Trace` that keeps its promises, or a `TraceError`, within bounds of time and
+Every input must become a `Trace` that keeps its promises, or a `ProfileError`, within bounds of time and
 memory. The inputs follow from the seed alone. One that fails stays in fuzz/ (``crash-*.json``); give it as
 ``--input`` to run it again.
 """
@@ -28,8 +28,8 @@ from simulator.torch_models import gpt
 from simulator.torch_program import TorchRun
 from simulator.torch_scenarios import torch_job
 from tb_gpu_doctor.analysis.analyse import analyse
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.traces.columns import DeviceEvents, HostEvents, Trace
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.trace_json import read_trace_json
 
 HERE = Path(__file__).parent
@@ -298,7 +298,7 @@ def _expect(holds: bool, promise: str) -> None:
 
 
 def try_input(content: bytes, folder: Path) -> str:
-    """What became of an input: ``trace``, or the code of the `TraceError`."""
+    """What became of an input: ``trace``, or the code of the `ProfileError`."""
     path = folder / "fuzz.pt.trace.json"
     path.write_bytes(content)
     signal.alarm(INPUT_SECONDS)
@@ -306,7 +306,7 @@ def try_input(content: bytes, folder: Path) -> str:
         trace = read_trace_json(str(path))
         check_trace(trace)
         analyse(trace)
-    except TraceError as error:
+    except ProfileError as error:
         return error.code
     finally:
         signal.alarm(0)

@@ -17,13 +17,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.api import diagnose as diagnose
+    from tb_gpu_doctor.errors import DoctorError as DoctorError
     from tb_gpu_doctor.monitor.batch_size import find_batch_size as find_batch_size
     from tb_gpu_doctor.monitor.capture import CaptureOptions as CaptureOptions
     from tb_gpu_doctor.monitor.keras_callback import GpuDoctorCallback as GpuDoctorCallback
     from tb_gpu_doctor.monitor.monitor import GpuMonitor as GpuMonitor
 
 __version__ = "0.1.0"
-__all__ = ["CaptureOptions", "GpuDoctorCallback", "GpuMonitor", "__version__", "diagnose", "find_batch_size"]
+__all__ = [
+    "CaptureOptions",
+    "DoctorError",
+    "GpuDoctorCallback",
+    "GpuMonitor",
+    "__version__",
+    "diagnose",
+    "find_batch_size",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -31,6 +40,10 @@ def __getattr__(name: str) -> Any:
         from tb_gpu_doctor.api import diagnose
 
         return diagnose
+    if name == "DoctorError":
+        from tb_gpu_doctor.errors import DoctorError
+
+        return DoctorError
     if name == "GpuMonitor":
         from tb_gpu_doctor.monitor.monitor import GpuMonitor
 

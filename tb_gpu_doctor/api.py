@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tb_gpu_doctor.traces.errors import TraceError
+from tb_gpu_doctor.errors import ProfileError
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -44,7 +44,7 @@ class SessionResult:
     diagnosis: DiagnosisReport
     traces: tuple[Trace, ...]
     analyses: tuple[TraceAnalysis, ...]
-    failures: tuple[TraceError, ...]
+    failures: tuple[ProfileError, ...]
     job: Job
     telemetry: HomeTelemetry | None = None
     joined: Joined | None = None
@@ -68,7 +68,7 @@ def diagnose(
         executor: what decodes and analyses the files, by default processes of this machine where they pay.
 
     Raises:
-        TraceError: nothing could be diagnosed; its ``code`` says why, its ``path`` where.
+        ProfileError: nothing could be diagnosed; its ``code`` says why, its ``path`` where.
     """
     from tb_gpu_doctor.traces.sessions import find_sessions
 
@@ -85,7 +85,7 @@ def choose_session(scan: SessionScan, run: str | None = None, session: str | Seq
         session: its name, or ``RUN/SESSION``; several, as a list or with commas, are read as one job.
 
     Raises:
-        TraceError: ``nothing_found``, ``no_such_run``, ``no_such_session``; and what
+        ProfileError: ``nothing_found``, ``no_such_run``, ``no_such_session``; and what
             `traces.related.join_sessions` says of sessions that are no job.
     """
     from tb_gpu_doctor.traces.related import SEPARATOR, full_name, join_sessions, named_sessions
@@ -93,14 +93,14 @@ def choose_session(scan: SessionScan, run: str | None = None, session: str | Seq
     if not scan.sessions:
         if scan.problems:
             raise scan.problems[0]
-        raise TraceError("nothing_found", scan.root, searched=list(scan.searched))
+        raise ProfileError("nothing_found", scan.root, searched=list(scan.searched))
     found = list(scan.sessions)
     if run is not None:
         wanted = run.strip("/") if run not in (".", "./") else ""
         found = [candidate for candidate in found if candidate.run == wanted]
         if not found:
             runs = sorted({candidate.run or "." for candidate in scan.sessions})
-            raise TraceError("no_such_run", scan.root, run=run, runs=_some(runs))
+            raise ProfileError("no_such_run", scan.root, run=run, runs=_some(runs))
     if session is None:
         return _first_readable(found)
 
@@ -116,7 +116,7 @@ def choose_session(scan: SessionScan, run: str | None = None, session: str | Seq
         sessions = named_sessions(name, find)
         if sessions is None:
             known = sorted({candidate.session for candidate in found}, reverse=True)
-            raise TraceError("no_such_session", scan.root, session=name, sessions=_some(known))
+            raise ProfileError("no_such_session", scan.root, session=name, sessions=_some(known))
         chosen += sessions
     return join_sessions(chosen, SEPARATOR.join(names))
 
@@ -140,7 +140,7 @@ def diagnose_session(
         executor: what decodes and analyses the files, see `parallel.many_files.read_files`.
 
     Raises:
-        TraceError: no file could be read; the first one's reason.
+        ProfileError: no file could be read; the first one's reason.
     """
     # Here, not above: what only lists sessions needs neither numpy nor the decoder.
     from tb_gpu_doctor.diagnosis.context import Context, HostProfile
@@ -155,14 +155,14 @@ def diagnose_session(
         return _diagnose_telemetry(session, report, thresholds)
     outcomes = read_files(session.files, lambda stage, done: report(stage, _FILES * done), executor)
     read: list[tuple[str, Trace, TraceAnalysis]] = []
-    failures: list[TraceError] = []
+    failures: list[ProfileError] = []
     for file, outcome in zip(session.files, outcomes, strict=True):
-        if isinstance(outcome, TraceError):
+        if isinstance(outcome, ProfileError):
             failures.append(outcome)
         else:
             read.append((file.host, *outcome))
     if not read:
-        raise failures[0] if failures else TraceError("nothing_found", session.path, searched=[])
+        raise failures[0] if failures else ProfileError("nothing_found", session.path, searched=[])
     report("diagnosing", _FILES)
     names = Counter(host for host, _, _ in read)
     profiles = [
@@ -218,7 +218,7 @@ def _telemetry_of(session: Session, profiles: Sequence[HostProfile]) -> tuple[Ho
 def _diagnose_telemetry(session: Session, report: Progress, thresholds: Thresholds | None) -> SessionResult:
     """A diagnosis from telemetry alone."""
     from tb_gpu_doctor.analysis.job import analyse_job
-    from tb_gpu_doctor.diagnosis.model import Spoken
+    from tb_gpu_doctor.diagnosis.model import Phrase
     from tb_gpu_doctor.diagnosis.telemetry_engine import diagnose_telemetry
     from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
     from tb_gpu_doctor.telemetry.joining import newest
@@ -227,7 +227,7 @@ def _diagnose_telemetry(session: Session, report: Progress, thresholds: Threshol
     recorded = read_homes(session.homes)
     report("diagnosing", _FILES)
     joined = replace(newest(recorded.telemetry), words=recorded.by_run())
-    problems = [Spoken(sentences) for sentences in recorded.spoken_problems()]
+    problems = [Phrase.recorded(sentences) for sentences in recorded.spoken_problems()]
     diagnosis = diagnose_telemetry(
         joined, run=session.run, session=session.session, thresholds=thresholds, problems=problems
     )

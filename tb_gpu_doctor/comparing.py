@@ -36,7 +36,7 @@ def compare_paths(
         names: what to call the two, by default by run and session.
 
     Raises:
-        TraceError: one of them cannot be read; ``path`` says which.
+        ProfileError: one of them cannot be read; ``path`` says which.
     """
     from tb_gpu_doctor.comparison.compare import compare
 
@@ -75,7 +75,7 @@ def summary_of_path(
     """The summary of a baseline file, or of a session below a path: the newest, or those named, read as one job.
 
     Raises:
-        TraceError: it cannot be read.
+        ProfileError: it cannot be read.
     """
     from tb_gpu_doctor.comparison import baseline_file
 
@@ -100,7 +100,7 @@ def summary_of_session(session: Session, progress: Progress | None = None) -> Ru
     """The summary of a session, remembered from the last time where its files are the same.
 
     Raises:
-        TraceError: it cannot be read.
+        ProfileError: it cannot be read.
     """
     from tb_gpu_doctor.api import diagnose_session
     from tb_gpu_doctor.cache.remember import remembered
@@ -147,12 +147,12 @@ def history_of_path(
         progress: called with a stage and the share of the work that is done, 0..1.
 
     Raises:
-        TraceError: there is no session, or no such run.
+        ProfileError: there is no session, or no such run.
     """
     from tb_gpu_doctor.api import choose_session
     from tb_gpu_doctor.comparison.history import HistoryEntry, build_history
     from tb_gpu_doctor.diagnosis.model import Phrase
-    from tb_gpu_doctor.traces.errors import TraceError
+    from tb_gpu_doctor.errors import ProfileError
     from tb_gpu_doctor.traces.sessions import find_sessions
 
     report = progress or (lambda _stage, _fraction: None)
@@ -172,7 +172,7 @@ def history_of_path(
         summary = None
         try:
             summary = summary_of_session(session, share)
-        except TraceError as error:
+        except ProfileError as error:
             problem = Phrase("history.problems.unreadable", {"reason": error})
         entries.append(HistoryEntry(session.run, session.session, session.recorded_unix_s, summary, problem))
     return build_history(entries)

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from fuzz import fuzz_json
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.traces.columns import Trace
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.trace_json import read_trace_json
 from tests.traces.json_writing import write
 
@@ -52,7 +52,7 @@ def test_a_bomb_is_one(tmp_path: Path) -> None:
     assert len(content) < 2_000_000
     path = tmp_path / "bomb.pt.trace.json.gz"
     path.write_bytes(content)
-    with pytest.raises(TraceError) as error:
+    with pytest.raises(ProfileError) as error:
         read_trace_json(str(path))
     assert error.value.code in ("gzip_bomb", "malformed", "cut_off", "not_trace_json")
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tb_gpu_doctor.phrase import Phrase
 from tb_gpu_doctor.traces.columns import PS_PER_MS, PS_PER_US, Int64, Trace
-from tb_gpu_doctor.traces.errors import Note
 from tb_gpu_doctor.traces.grouping import distinct, rows_by
 
 # Profilers join clocks to a few microseconds; in real files no work ever started before its launch.
@@ -170,5 +170,6 @@ def _shifted(trace: Trace, shifts: dict[int, int]) -> Trace:
     # every GPU's rows move alike, so their order stays
     gpus = [trace.devices[device].id for device in shifts]
     by = max(shifts.values(), key=abs)
-    note = Note("device_clock_early" if by > 0 else "device_clock_late", {"numbers": gpus, "by": abs(by)})
+    key = "notes.device_clock_early" if by > 0 else "notes.device_clock_late"
+    note = Phrase(key, {"numbers": gpus, "by": abs(by)})
     return replace(trace, device_events=replace(events, start=moved), notes=(*trace.notes, note))

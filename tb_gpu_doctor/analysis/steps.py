@@ -20,8 +20,8 @@ import numpy as np
 from tb_gpu_doctor.analysis.callers import Causality, nearest_with
 from tb_gpu_doctor.analysis.lost_events import Launches
 from tb_gpu_doctor.analysis.results import BoolArray, Steps, Window
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.traces.columns import CopyKind, DeviceEvents, EventClass, Int32, Int64, Trace
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.grouping import distinct, group, rows_by
 
 # Markers that carry a step number without the profiler's root flag.
@@ -214,12 +214,12 @@ def step_borders(trace: Trace, event_step: Int32, marker_start: Int64) -> tuple[
     """(start, end) of each step on each GPU, -1 where it did nothing; copies do not move borders.
 
     Raises:
-        TraceError: ``too_many_events``: more steps on more GPUs than `MAX_CELLS`.
+        ProfileError: ``too_many_events``: more steps on more GPUs than `MAX_CELLS`.
     """
     events = trace.device_events
     shape = (len(marker_start), len(trace.devices))
     if shape[0] * shape[1] > MAX_CELLS:
-        raise TraceError("too_many_events", trace.path, count=shape[0] * shape[1], limit=MAX_CELLS)
+        raise ProfileError("too_many_events", trace.path, count=shape[0] * shape[1], limit=MAX_CELLS)
     work = events.klass <= EventClass.COMMUNICATION
     last = np.full(shape, -1, np.int64)
     begin = np.full(shape, np.iinfo(np.int64).max, np.int64)

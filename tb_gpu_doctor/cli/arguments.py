@@ -124,7 +124,7 @@ def working_place(arguments: argparse.Namespace) -> Iterator[None]:
     """Read sessions on the cluster that the arguments name, if they name one.
 
     Raises:
-        TraceError: it cannot be reached, or Dask is not installed.
+        ProfileError: it cannot be reached, or Dask is not installed.
     """
     address = getattr(arguments, "dask", None)
     if address is None:

@@ -30,7 +30,7 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     """Summarize and write; the file appears whole or not at all."""
     from tb_gpu_doctor.comparing import summary_of_path
     from tb_gpu_doctor.comparison.baseline_file import to_json
-    from tb_gpu_doctor.traces.errors import TraceError
+    from tb_gpu_doctor.errors import DocumentError
 
     with readable(arguments.path, lang) as (path, name):
         content = to_json(called(summary_of_path(path, arguments.run, arguments.session), name))
@@ -47,6 +47,6 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
         if beside != arguments.output:
             with contextlib.suppress(OSError):
                 os.unlink(beside)
-        raise TraceError("cannot_write", arguments.output, reason=error.strerror or str(error)) from error
+        raise DocumentError("cannot_write", arguments.output, reason=error.strerror or str(error)) from error
     print(text("cli.baseline.written", lang, path=arguments.output, size=len(content)), file=sys.stderr)
     return 0

@@ -77,9 +77,9 @@ def _target(given: str, lang: str) -> tuple[str, str]:
 
 
 def _write(path: str, content: str) -> None:
-    from tb_gpu_doctor.traces.errors import TraceError
+    from tb_gpu_doctor.errors import DocumentError
 
     try:
         Path(path).write_text(content, encoding="utf-8")
     except OSError as error:
-        raise TraceError("cannot_write", path, reason=error.strerror or str(error)) from error
+        raise DocumentError("cannot_write", path, reason=error.strerror or str(error)) from error

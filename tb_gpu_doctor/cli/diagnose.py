@@ -78,7 +78,7 @@ def _diagnosis(session: Session, report: Callable[[str, float], None]) -> Diagno
 
 def _mention_others(scan: SessionScan, chosen: Session, arguments: argparse.Namespace, lang: str) -> None:
     """Tell on stderr which sessions were left out, and which folders could not be searched."""
-    from tb_gpu_doctor.report.sentences import error_sentence, note_sentence
+    from tb_gpu_doctor.report.sentences import error_sentence, say
 
     for error in scan.problems[:_MAX_LISTED]:
         print(error_sentence(error, lang), file=sys.stderr)
@@ -96,7 +96,7 @@ def _mention_others(scan: SessionScan, chosen: Session, arguments: argparse.Name
     print(text("cli.diagnose.chosen", lang, session=_name(chosen)), file=sys.stderr)
     print(text("cli.diagnose.others", lang, count=len(others)), file=sys.stderr)
     for session in others[:_MAX_LISTED]:
-        problem = f"  ({note_sentence(session.problem, lang)})" if session.problem is not None else ""
+        problem = f"  ({say(session.problem, lang)})" if session.problem is not None else ""
         print(f"  --run {clean(session.run) or '.'} --session {clean(session.session)}{problem}", file=sys.stderr)
     if len(others) > _MAX_LISTED:
         print(text("cli.diagnose.more", lang, count=len(others) - _MAX_LISTED), file=sys.stderr)

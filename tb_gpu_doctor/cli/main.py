@@ -25,9 +25,9 @@ from tb_gpu_doctor.cli import (
     view,
 )
 from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_language, language_of, working_place
+from tb_gpu_doctor.errors import DoctorError
 from tb_gpu_doctor.texts import text
 from tb_gpu_doctor.texts.numbers import clean
-from tb_gpu_doctor.traces.errors import TraceError
 
 COMMANDS = (diagnose, kernels, compare, check, baseline, history, pack, view, report, env, batch, cache)
 FAILED = 2
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return status
     except UsageError as error:
         return _fail(str(error), lang)
-    except TraceError as error:
+    except DoctorError as error:
         from tb_gpu_doctor.report.sentences import error_sentence
 
         return _fail(error_sentence(error, lang), lang)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_language, add_output, add_session
+from tb_gpu_doctor.cli.arguments import Parser, add_language, add_output, add_session
 from tb_gpu_doctor.cli.progress import progress_bar
 from tb_gpu_doctor.texts import text
 
@@ -35,16 +35,12 @@ def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
 
 def execute(arguments: argparse.Namespace, lang: str) -> int:
     """Pack and tell on stderr what the pack holds; nothing leaves this machine."""
-    from tb_gpu_doctor.packing.errors import PackError
     from tb_gpu_doctor.packing.pack import pack_sessions
     from tb_gpu_doctor.traces.sessions import find_sessions
 
     chosen = chosen_sessions(find_sessions(arguments.path), arguments.run, arguments.session, arguments.all)
-    try:
-        with progress_bar(lang) as report:
-            packed = pack_sessions(chosen, arguments.output, arguments.redact, arguments.slim, report)
-    except PackError as error:
-        raise UsageError(pack_sentence(error, lang)) from None
+    with progress_bar(lang) as report:
+        packed = pack_sessions(chosen, arguments.output, arguments.redact, arguments.slim, report)
     for line in _told(packed, arguments, lang):
         print(line, file=sys.stderr)
     return 0
@@ -56,7 +52,7 @@ def chosen_sessions(
     """The sessions to pack: those named, else those of the run, else all or the newest.
 
     Raises:
-        TraceError: there is none, or not the one that is named.
+        ProfileError: there is none, or not the one that is named.
     """
     from tb_gpu_doctor.api import choose_session
     from tb_gpu_doctor.traces.related import SEPARATOR
@@ -74,14 +70,6 @@ def chosen_sessions(
     homes = {home for session in profiles for home in session.homes}
     alone = [session for session in fitting if session.is_telemetry and not set(session.homes) <= homes]
     return [*profiles, *alone] or [first]
-
-
-def pack_sentence(error: Exception, lang: str) -> str:
-    """What is wrong with a pack, in one line."""
-    from tb_gpu_doctor.packing.errors import PackError
-
-    assert isinstance(error, PackError)
-    return text(f"pack.errors.{error.code}", lang, **{"path": error.path, **error.params})
 
 
 def _told(packed: Packed, arguments: argparse.Namespace, lang: str) -> list[str]:

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tb_gpu_doctor.cli.arguments import UsageError
-
 if TYPE_CHECKING:
     from tb_gpu_doctor.comparison.summary import RunSummary
 
@@ -21,24 +19,19 @@ def readable(path: str, lang: str) -> Iterator[tuple[str, str | None]]:
     """(path to read, name to call it by) of a path: a folder with a pack's content, the path itself for others.
 
     Raises:
-        UsageError: it is a pack that cannot be opened, or is not to be trusted.
+        PackError: it is a pack that cannot be opened, or is not to be trusted.
     """
     if not _is_zip(path):
         yield path, None
         return
     # Here, so that others need not wait for it.
-    from tb_gpu_doctor.cli.pack import pack_sentence
-    from tb_gpu_doctor.packing.errors import PackError
     from tb_gpu_doctor.packing.view import opened
 
     name = os.path.basename(path)
     for ending in _ENDINGS:
         name = name.removesuffix(ending)
-    try:
-        with opened(path) as folder:
-            yield folder, name or os.path.basename(path)
-    except PackError as error:
-        raise UsageError(pack_sentence(error, lang)) from None
+    with opened(path) as folder:
+        yield folder, name or os.path.basename(path)
 
 
 def called(run: RunSummary, name: str | None) -> RunSummary:

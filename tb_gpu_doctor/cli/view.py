@@ -26,8 +26,6 @@ def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
 
 def execute(arguments: argparse.Namespace, lang: str) -> int:
     """Show it until Ctrl+C, which is the usual end."""
-    from tb_gpu_doctor.cli.pack import pack_sentence
-    from tb_gpu_doctor.packing.errors import PackError
     from tb_gpu_doctor.packing.view import ended_by_sigterm, manifest, opened, serve
 
     port = _port(arguments.port, lang)
@@ -48,8 +46,6 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
                     print(text(f"pack.view.{key}", lang), file=sys.stderr)
             print(text("pack.view.starting", lang), file=sys.stderr, flush=True)
             serve(folder, arguments.host, port, ready)
-    except PackError as error:
-        raise UsageError(pack_sentence(error, lang)) from None
     except KeyboardInterrupt:
         print(text("pack.view.ended", lang), file=sys.stderr)
     return 0

@@ -20,11 +20,10 @@ from tb_gpu_doctor.analysis.step_costs import PART_IDS
 from tb_gpu_doctor.comparison.summary import MAX_KERNELS, MAX_STEPS, TELEMETRY, FindingSum, KernelSum, RunSummary
 from tb_gpu_doctor.diagnosis.registry import kinds
 from tb_gpu_doctor.documents import DamagedDocument, from_json, plain
-from tb_gpu_doctor.files.errors import RemoteError
+from tb_gpu_doctor.errors import DocumentError, RemoteError
 from tb_gpu_doctor.files.fetching import read_head
 from tb_gpu_doctor.files.names import is_remote, local_path, shown
 from tb_gpu_doctor.traces.columns import PS_PER_MS
-from tb_gpu_doctor.traces.errors import TraceError
 
 KIND = "gpu-doctor baseline"
 VERSION = 1
@@ -145,23 +144,23 @@ def read(path: str) -> RunSummary:
     """Read a baseline file.
 
     Raises:
-        TraceError: ``unreadable_file``, ``bad_baseline`` or ``newer_baseline``.
+        DocumentError: ``unreadable_file``, ``bad_baseline`` or ``newer_baseline``.
     """
     try:
         content = read_head(path, MAX_BYTES + 1)
     except RemoteError as error:
-        raise TraceError(error.code, shown(path), **error.params) from error
+        raise DocumentError(error.code, shown(path), **error.params) from error
     except OSError as error:
-        raise TraceError("unreadable_file", shown(path), reason=error.strerror or str(error)) from error
+        raise DocumentError("unreadable_file", shown(path), reason=error.strerror or str(error)) from error
     if len(content) > MAX_BYTES:
-        raise TraceError("bad_baseline", shown(path), reason=f"> {MAX_BYTES} bytes")
+        raise DocumentError("bad_baseline", shown(path), reason=f"> {MAX_BYTES} bytes")
     try:
         version = from_json(content, _Head).version
         if version > VERSION:
-            raise TraceError("newer_baseline", shown(path), version=version)
+            raise DocumentError("newer_baseline", shown(path), version=version)
         return _summary(from_json(content, _Baseline))
     except DamagedDocument as error:
-        raise TraceError("bad_baseline", shown(path), reason=str(error)) from error
+        raise DocumentError("bad_baseline", shown(path), reason=str(error)) from error
 
 
 def _declared(summary: RunSummary) -> _Baseline:

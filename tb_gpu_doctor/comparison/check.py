@@ -15,9 +15,9 @@ from tb_gpu_doctor.comparison.compare import Batches, Comparison, compare, could
 from tb_gpu_doctor.comparison.summary import FindingSum, RunSummary
 from tb_gpu_doctor.diagnosis.model import SEVERITIES, Phrase
 from tb_gpu_doctor.diagnosis.registry import rule_of
+from tb_gpu_doctor.errors import DocumentError
 from tb_gpu_doctor.files.names import scheme_of
 from tb_gpu_doctor.traces.columns import PS_PER_MS
-from tb_gpu_doctor.traces.errors import TraceError
 
 DEFAULT_FILE = "gpu-doctor.toml"
 _MAX_BYTES = 1 << 20
@@ -58,18 +58,18 @@ def read_limits(path: str, known_kinds: frozenset[str]) -> Limits:
     """Read a TOML file; unknown names are errors, since a misspelt limit would check nothing.
 
     Raises:
-        TraceError: ``unreadable_file``, ``bad_toml``, ``unknown_setting``, ``bad_setting`` or ``bad_share``.
+        DocumentError: ``unreadable_file``, ``bad_toml``, ``unknown_setting``, ``bad_setting`` or ``bad_share``.
     """
     content = _read(path)
     sections: dict[str, dict[str, Any]] = {}
     for name, value in content.items():
         if name not in ("check", "limits", "findings") or not isinstance(value, dict):
-            raise TraceError("unknown_setting", path, name=name, known=["[check]", "[limits]", "[findings]"])
+            raise DocumentError("unknown_setting", path, name=name, known=["[check]", "[limits]", "[findings]"])
         sections[name] = dict(value)
     check, limits, findings = (sections.get(name, {}) for name in ("check", "limits", "findings"))
     idle = limits.pop("idle", {})
     if not isinstance(idle, dict):
-        raise TraceError("bad_setting", path, name="limits.idle", value=str(idle))
+        raise DocumentError("bad_setting", path, name="limits.idle", value=str(idle))
     _only(path, "check", check, ("baseline",))
     numbers = ("step_time_ms", "step_time_increase", "idle_share", "waiting_share", "occupancy")
     _only(path, "limits", limits, numbers, "idle")
@@ -78,7 +78,7 @@ def read_limits(path: str, known_kinds: frozenset[str]) -> Limits:
     baseline = check.get("baseline")
     if baseline is not None:
         if not isinstance(baseline, str):
-            raise TraceError("bad_setting", path, name="[check] baseline", value=str(baseline))
+            raise DocumentError("bad_setting", path, name="[check] baseline", value=str(baseline))
         if scheme_of(baseline) is None:
             baseline = os.path.join(os.path.dirname(os.path.abspath(path)), baseline)
     values: dict[str, Any] = {
@@ -87,7 +87,7 @@ def read_limits(path: str, known_kinds: frozenset[str]) -> Limits:
     }
     if values.get("step_time_increase") == 0:
         # No measurement shows that nothing changed at all: every check would end as "cannot tell".
-        raise TraceError("bad_setting", path, name="limits.step_time_increase", value="0")
+        raise DocumentError("bad_setting", path, name="limits.step_time_increase", value="0")
     for setting, name, allowed in (
         ("severities", "severities", frozenset(SEVERITIES)),
         ("kinds", "kinds", known_kinds),
@@ -112,36 +112,36 @@ def _read(path: str) -> dict[str, Any]:
         with open(path, "rb") as file:
             content = file.read(_MAX_BYTES + 1)
     except OSError as error:
-        raise TraceError("unreadable_file", path, reason=error.strerror or str(error)) from error
+        raise DocumentError("unreadable_file", path, reason=error.strerror or str(error)) from error
     if len(content) > _MAX_BYTES:
-        raise TraceError("bad_toml", path, reason=f"> {_MAX_BYTES} bytes")
+        raise DocumentError("bad_toml", path, reason=f"> {_MAX_BYTES} bytes")
     try:
         return tomllib.loads(content.decode("utf-8-sig"))  # some editors begin with a mark
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise TraceError("bad_toml", path, reason=str(error)) from error
+        raise DocumentError("bad_toml", path, reason=str(error)) from error
 
 
 def _only(path: str, section: str, found: Mapping[str, Any], known: tuple[str, ...], *tables: str) -> None:
     """Refuse other names than the ``known`` ones; ``tables`` have been taken out and are known as well."""
     for name in found:
         if name not in known:
-            raise TraceError("unknown_setting", path, name=f"{section}.{name}", known=[*known, *tables])
+            raise DocumentError("unknown_setting", path, name=f"{section}.{name}", known=[*known, *tables])
 
 
 def _number(path: str, name: str, value: Any, most: float) -> float:
     """A share above 1 is meant as percent, and would never be exceeded."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
         is_percent = most == 1.0 and isinstance(value, int | float) and 1 < value <= 100
-        raise TraceError("bad_share" if is_percent else "bad_setting", path, name=name, value=str(value))
+        raise DocumentError("bad_share" if is_percent else "bad_setting", path, name=name, value=str(value))
     return float(value)
 
 
 def _names(path: str, setting: str, value: Any, known: frozenset[str]) -> tuple[str, ...]:
     if not isinstance(value, list):
-        raise TraceError("bad_setting", path, name=setting, value=str(value))
+        raise DocumentError("bad_setting", path, name=setting, value=str(value))
     for name in value:
         if not isinstance(name, str) or name not in known:
-            raise TraceError("bad_setting", path, name=setting, value=str(name))
+            raise DocumentError("bad_setting", path, name=setting, value=str(name))
     return tuple(value)
 
 

@@ -21,8 +21,7 @@ from tb_gpu_doctor.diagnosis.rule import Fact
 from tb_gpu_doctor.diagnosis.rules.step_outliers import Limits as OutlierLimits
 from tb_gpu_doctor.telemetry.joining import Joined
 from tb_gpu_doctor.telemetry.step_times import global_batch
-from tb_gpu_doctor.traces.columns import PS_PER_MS, CopyKind, EventClass, Int64, Trace
-from tb_gpu_doctor.traces.errors import PART
+from tb_gpu_doctor.traces.columns import PART, PS_PER_MS, CopyKind, EventClass, Int64, Trace
 
 _Shape = tuple[int, int, int] | None
 # A kernel's name, grid and block.
@@ -108,7 +107,7 @@ def summarize(
         occupancy=sum(o * t for o, t in known) / sum(t for _, t in known) if known else None,
         telemetry=_telemetry(diagnosis),
         sm_count=_sm_count(traces),
-        cut=sum(any(note.code == PART for note in trace.notes) for trace in traces),
+        cut=sum(any(note.key == PART for note in trace.notes) for trace in traces),
         not_shown=tuple(sorted(frozenset.intersection(*blind))) if blind else (),
     )
 

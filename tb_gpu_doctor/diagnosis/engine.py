@@ -26,9 +26,9 @@ from tb_gpu_doctor.diagnosis.step_gains import together
 from tb_gpu_doctor.diagnosis.telemetry_marks import explain_slow_gpus, mark_inflated
 from tb_gpu_doctor.diagnosis.telemetry_report import report_telemetry
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.telemetry.joining import Joined
-from tb_gpu_doctor.traces.columns import Int64
-from tb_gpu_doctor.traces.errors import PART, TraceError
+from tb_gpu_doctor.traces.columns import PART, Int64
 
 MAX_KERNELS = 50
 _MAX_WARNINGS = 50
@@ -40,7 +40,7 @@ def diagnose_profiles(
     *,
     run: str = "",
     session: str = "",
-    failures: Sequence[TraceError] = (),
+    failures: Sequence[ProfileError] = (),
     thresholds: Thresholds | None = None,
     telemetry: Joined | None = None,
 ) -> Diagnosis:
@@ -59,7 +59,7 @@ def diagnose_profiles(
 
 
 def diagnose_context(
-    context: Context, *, run: str = "", session: str = "", failures: Sequence[TraceError] = ()
+    context: Context, *, run: str = "", session: str = "", failures: Sequence[ProfileError] = ()
 ) -> Diagnosis:
     """As `diagnose_profiles`, for who wants to know afterwards what the rules have read, the job above all."""
     context = together(context)
@@ -125,7 +125,7 @@ def _doubts(context: Context, findings: Sequence[Finding]) -> tuple[Phrase, ...]
     doubts = []
     if not context.has_gpu_work:
         doubts.append(Phrase("report.doubts.no_gpu_data"))
-    parts = [p.label for p in context.profiles if any(note.code == PART for note in p.trace.notes)]
+    parts = [p.label for p in context.profiles if any(note.key == PART for note in p.trace.notes)]
     if parts:
         doubts.append(Phrase("report.doubts.part_of_file", {"hosts": tuple(parts[:_MAX_RANKS]), "count": len(parts)}))
     present = {finding.kind for finding in findings}
@@ -154,7 +154,7 @@ def _doubts(context: Context, findings: Sequence[Finding]) -> tuple[Phrase, ...]
     return tuple(doubts)
 
 
-def _warnings(context: Context, failures: Sequence[TraceError]) -> tuple[str | Phrase, ...]:
+def _warnings(context: Context, failures: Sequence[ProfileError]) -> tuple[str | Phrase, ...]:
     found: list[str | Phrase] = []
     missing = context.job.missing_ranks
     if missing:
@@ -166,7 +166,7 @@ def _warnings(context: Context, failures: Sequence[TraceError]) -> tuple[str | P
     for profile in context.profiles:
         found += profile.trace.errors
         found += profile.trace.warnings
-        found += [Phrase(f"notes.{note.code}", note.params) for note in profile.trace.notes]
+        found += profile.trace.notes
     return tuple(found[:_MAX_WARNINGS])
 
 

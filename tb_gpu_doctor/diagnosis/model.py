@@ -6,11 +6,11 @@ objects, that is catalogue keys with parameters; the report turns them into word
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from tb_gpu_doctor.diagnosis.registry import rule_of
+from tb_gpu_doctor.phrase import Phrase as Phrase
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.analysis.results import StepSource
@@ -21,21 +21,6 @@ Severity = Literal["critical", "warning", "info"]
 Verdict = Literal["critical", "warning", "ok", "cannot_tell"]
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 VERDICTS: tuple[Verdict, ...] = ("critical", "warning", "ok", "cannot_tell")
-
-
-@dataclass(frozen=True)
-class Phrase:
-    """A sentence to be: a key of the text catalogues and what fills its placeholders."""
-
-    key: str
-    params: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Spoken:
-    """Words that were recorded, or made when a file was read, in every language they came in."""
-
-    by_language: Mapping[str, str]
 
 
 @dataclass(frozen=True, order=True)
@@ -208,7 +193,7 @@ class Diagnosis:
     hosts: tuple[str, ...]
     window: int | None
     recorded: int | None
-    warnings: tuple[str | Phrase | Spoken, ...]
+    warnings: tuple[str | Phrase, ...]
     gpus: tuple[GpuReport, ...]
     steps: StepsReport
     kernels: tuple[KernelReport, ...]

@@ -11,7 +11,6 @@ from tb_gpu_doctor.diagnosis.model import (
     GpuRef,
     GpuReport,
     Phrase,
-    Spoken,
     StepsReport,
     Verdict,
 )
@@ -34,7 +33,7 @@ def diagnose_telemetry(
     run: str = "",
     session: str = "telemetry",
     thresholds: Thresholds | None = None,
-    problems: Sequence[Spoken] = (),
+    problems: Sequence[Phrase] = (),
 ) -> Diagnosis:
     """The diagnosis of one home without a profile; the newest recordings are judged.
 

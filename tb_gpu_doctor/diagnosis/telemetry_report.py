@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tb_gpu_doctor.diagnosis.context import Context
-from tb_gpu_doctor.diagnosis.model import GpuRef, Phrase, Spoken
+from tb_gpu_doctor.diagnosis.model import GpuRef, Phrase
 from tb_gpu_doctor.diagnosis.rules.low_utilization import loads
 from tb_gpu_doctor.diagnosis.telemetry_gpus import ref
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry
@@ -64,7 +64,7 @@ class TelemetryReport:
 
     gpus: tuple[GpuFigures, ...]
     recordings: tuple[str, ...]
-    notes: tuple[Phrase | Spoken, ...]
+    notes: tuple[Phrase, ...]
     simulated: bool
 
 
@@ -82,13 +82,13 @@ def report_telemetry(context: Context) -> TelemetryReport | None:
     )
 
 
-def _notes(context: Context) -> tuple[Phrase | Spoken, ...]:
+def _notes(context: Context) -> tuple[Phrase, ...]:
     """One sentence for each reason, however many recordings it holds for; then what the monitors said."""
     groups: dict[str, tuple[list[str], dict[str, object]]] = {}
     for run, note in context.telemetry.reasons:
         runs, _ = groups.setdefault(note.code, ([], dict(note.params)))
         runs.append(run)
-    found: list[Phrase | Spoken] = [
+    found: list[Phrase] = [
         Phrase(f"notes.{code}", {**params, "runs": tuple(sorted(set(runs))[:3]), "recordings": len(set(runs))})
         for code, (runs, params) in groups.items()
     ]
@@ -98,7 +98,9 @@ def _notes(context: Context) -> tuple[Phrase | Spoken, ...]:
         for index, sentence in enumerate(recording.notes):
             if sentence not in said:
                 said.add(sentence)
-                found.append(Spoken({lang: notes[index] for lang, notes in spoken.items() if index < len(notes)}))
+                found.append(
+                    Phrase.recorded({lang: notes[index] for lang, notes in spoken.items() if index < len(notes)})
+                )
     return tuple(found[:_MOST_NOTES])
 
 

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from tb_gpu_doctor.files.errors import RemoteError, translated
+from tb_gpu_doctor.errors import RemoteError
+from tb_gpu_doctor.files.errors import translated
 from tb_gpu_doctor.files.names import is_chained, scheme_of, scrubbed, split_address
 from tb_gpu_doctor.files.patience import ask_timeout_s, call_timeout_s
 from tb_gpu_doctor.files.ssh import with_known_hosts

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from tb_gpu_doctor.errors import RemoteError
 from tb_gpu_doctor.files.backends import call, open_backend, secrets_of
-from tb_gpu_doctor.files.errors import RemoteError, translated
+from tb_gpu_doctor.files.errors import translated
 from tb_gpu_doctor.files.lines import Lines, another_sftp
 from tb_gpu_doctor.files.names import scheme_of, split_address
 from tb_gpu_doctor.files.parallel_calls import waited_for, within

@@ -1,9 +1,8 @@
-"""What can go wrong with remote files, as codes that `traces.errors` and the catalogues know."""
+"""What the libraries behind addresses raise, as errors that the catalogues know."""
 
 from __future__ import annotations
 
-from typing import Any
-
+from tb_gpu_doctor.errors import RemoteError
 from tb_gpu_doctor.files.names import scrubbed
 
 # What a backend says when it found no credentials, wherever it looked.
@@ -59,29 +58,6 @@ _BROKEN_WORDS = (
     "connection reset",
     "unable to open channel",
 )
-
-
-class RemoteError(OSError):
-    """A remote file or folder that cannot be read.
-
-    Attributes:
-        code: catalogue key below ``errors.``.
-        params: what its sentence needs beside the path.
-    """
-
-    def __init__(self, code: str, **params: Any) -> None:
-        self.code = code
-        self.params: dict[str, Any] = params
-        reason = str(params.get("reason") or params.get("command") or code.replace("_", " "))
-        super().__init__(None, reason)
-        self.strerror = reason
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (self.code, self.params)
-
-
-def _rebuilt(code: str, params: dict[str, Any]) -> RemoteError:
-    return RemoteError(code, **params)
 
 
 def translated(error: BaseException, scheme: str, secrets: tuple[str, ...] = (), seconds: float = 0.0) -> OSError:

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
-from tb_gpu_doctor.files.errors import RemoteError
+from tb_gpu_doctor.errors import RemoteError
 from tb_gpu_doctor.files.names import is_remote, local_path, shown
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from tb_gpu_doctor.files.errors import RemoteError
+from tb_gpu_doctor.errors import RemoteError
 from tb_gpu_doctor.files.infos import RemoteEntry
 from tb_gpu_doctor.files.parallel_calls import in_parallel
 from tb_gpu_doctor.files.patience import ASK_TIMEOUT_S, ask_timeout_s

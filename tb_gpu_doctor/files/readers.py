@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar
 
+from tb_gpu_doctor.errors import RemoteError
 from tb_gpu_doctor.files.connection import Connection, hang_up
-from tb_gpu_doctor.files.errors import RemoteError
 from tb_gpu_doctor.files.parallel_calls import within
 from tb_gpu_doctor.files.patience import call_timeout_s
 

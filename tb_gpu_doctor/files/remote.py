@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 
+from tb_gpu_doctor.errors import RemoteError
 from tb_gpu_doctor.files import looking
 from tb_gpu_doctor.files.connection import Connection
-from tb_gpu_doctor.files.errors import RemoteError
 from tb_gpu_doctor.files.infos import RemoteEntry, entry_of, listed_name
 from tb_gpu_doctor.files.looking import Known
 from tb_gpu_doctor.files.names import is_chained, shown, split_address

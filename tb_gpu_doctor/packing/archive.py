@@ -15,8 +15,8 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable
 
+from tb_gpu_doctor.errors import PackError
 from tb_gpu_doctor.files.writing import part_of
-from tb_gpu_doctor.packing.errors import PackError
 
 # 1 January 1980, the earliest time that a zip can tell.
 _NO_TIME = (1980, 1, 1, 0, 0, 0)

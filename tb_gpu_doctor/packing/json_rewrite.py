@@ -12,8 +12,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.packing.names import Names
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.json_document import MAX_OBJECTS, utf8, what_it_is
 from tb_gpu_doctor.traces.json_file import read_json_bytes
 from tb_gpu_doctor.traces.json_salvage import salvage
@@ -124,24 +124,24 @@ def rewrite_json(
         packed: whether with gzip, by default as ``path`` is called.
 
     Raises:
-        TraceError: the file cannot be read, or is none.
+        ProfileError: the file cannot be read, or is none.
     """
     content, is_part = read_json_bytes(path)
     data = bytes(utf8(content))
     del content
     if data.count(b"{") > MAX_OBJECTS:
-        raise TraceError("too_many_events", path, count=data.count(b"{"), limit=MAX_OBJECTS)
+        raise ProfileError("too_many_events", path, count=data.count(b"{"), limit=MAX_OBJECTS)
     try:
         found, top = _FILE.decode(data), _TOP.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         salvaged = salvage(data)
         if salvaged is None or not salvaged.events:
-            raise TraceError(what_it_is(data), path) from None
+            raise ProfileError(what_it_is(data), path) from None
         is_part |= salvaged.is_part
         try:
             found, top = _FILE.decode(salvaged.text), _TOP.decode(salvaged.text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise TraceError("not_trace_json", path) from None
+            raise ProfileError("not_trace_json", path) from None
     del data
     writer = _Writer(found, names, slim)
     if path.endswith(".gz") if packed is None else packed:

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 from tb_gpu_doctor import __version__
 from tb_gpu_doctor.api import diagnose_session
-from tb_gpu_doctor.files.errors import RemoteError
+from tb_gpu_doctor.errors import PackError, ProfileError, RemoteError
 from tb_gpu_doctor.files.fetching import local_copy
 from tb_gpu_doctor.packing.archive import write_archive
 from tb_gpu_doctor.packing.check import same_findings, told_names
-from tb_gpu_doctor.packing.errors import PackError
 from tb_gpu_doctor.packing.json_rewrite import rewrite_json
 from tb_gpu_doctor.packing.layout import PackedFile, packed_files
 from tb_gpu_doctor.packing.names import Names
@@ -23,7 +22,6 @@ from tb_gpu_doctor.packing.telemetry_rewrite import rewrite_events
 from tb_gpu_doctor.packing.xplane_rewrite import rewrite_xplane
 from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
 from tb_gpu_doctor.texts import languages
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.sessions import Session, find_sessions
 
 Progress = Callable[[str, float], None]
@@ -61,7 +59,7 @@ class Packed:
     replaced: int
     unsure: int
     differences: tuple[str, ...]
-    left_out: tuple[TraceError, ...]
+    left_out: tuple[ProfileError, ...]
 
 
 def pack_sessions(
@@ -82,23 +80,23 @@ def pack_sessions(
 
     Raises:
         PackError: it cannot be written; or ``told``, when a host's name was found in what should be without.
-        TraceError: nothing could be read.
+        ProfileError: nothing could be read.
     """
     report = progress or (lambda _stage, _done: None)
     names = Names() if redact else None
     with tempfile.TemporaryDirectory(prefix="gpu-doctor-pack-") as folder:
         files = packed_files(sessions, names, slim)
-        left_out: list[TraceError] = []
+        left_out: list[ProfileError] = []
         written: list[PackedFile] = []
         for index, file in enumerate(files):
             report("packing", _WRITTEN * index / max(len(files), 1))
             try:
                 _write(file, folder, names, slim)
                 written.append(file)
-            except TraceError as error:
+            except ProfileError as error:
                 left_out.append(error)
         if not written:
-            raise left_out[0] if left_out else TraceError("nothing_found", sessions[0].path, searched=[])
+            raise left_out[0] if left_out else ProfileError("nothing_found", sessions[0].path, searched=[])
         after = _diagnose(folder, lambda done: report("diagnosing", _WRITTEN + (_DIAGNOSED - _WRITTEN) * done))
         differences = []
         if redact or slim:
@@ -140,7 +138,7 @@ def _write(file: PackedFile, folder: str, names: Names | None, slim: bool) -> No
     """Write one file as the pack is to hold it.
 
     Raises:
-        TraceError: it cannot be read.
+        ProfileError: it cannot be read.
     """
     target = os.path.join(folder, *file.target.split("/"))
     os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -155,14 +153,14 @@ def _write(file: PackedFile, folder: str, names: Names | None, slim: bool) -> No
             else:
                 with open(source, "rb") as content:
                     shutil.copyfileobj(content, out)
-    except (TraceError, OSError) as error:
+    except (ProfileError, OSError) as error:
         if os.path.exists(target):
             os.unlink(target)
-        if isinstance(error, TraceError):
+        if isinstance(error, ProfileError):
             raise error.with_path(file.source) from None
         if isinstance(error, RemoteError):
-            raise TraceError(error.code, file.source, **error.params) from None
-        raise TraceError("io_error", file.source, reason=error.strerror or str(error)) from None
+            raise ProfileError(error.code, file.source, **error.params) from None
+        raise ProfileError("io_error", file.source, reason=error.strerror or str(error)) from None
 
 
 def _diagnose(folder: str, report: Callable[[float], None]) -> list[tuple[Session, DiagnosisReport]]:
@@ -173,7 +171,7 @@ def _diagnose(folder: str, report: Callable[[float], None]) -> list[tuple[Sessio
     for index, session in enumerate(shown):
         try:
             found.append((session, diagnose_session(session).diagnosis))
-        except TraceError:
+        except ProfileError:
             continue  # its files are packed all the same: whoever opens the pack sees the reason
         report((index + 1) / len(shown))
     return found
@@ -185,7 +183,7 @@ def _originals(sessions: Sequence[Session], report: Callable[[float], None]) -> 
     for index, session in enumerate(shown):
         try:
             found.append(diagnose_session(session).diagnosis)
-        except TraceError:
+        except ProfileError:
             continue
         report((index + 1) / len(shown))
     return found

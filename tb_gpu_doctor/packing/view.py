@@ -16,14 +16,12 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import IO, Any
 
-from tb_gpu_doctor.files.errors import RemoteError
+from tb_gpu_doctor.errors import PackError, ProfileError, RemoteError
 from tb_gpu_doctor.files.fetching import local_copy
 from tb_gpu_doctor.files.names import is_remote, shown
 from tb_gpu_doctor.files.system import files_at
 from tb_gpu_doctor.packing.archive import unpack_archive
-from tb_gpu_doctor.packing.errors import PackError
 from tb_gpu_doctor.packing.pack import MANIFEST
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.sessions import find_sessions
 
 _ADDRESS = re.compile(r"TensorBoard \S+ at (?P<url>http://\S+)")
@@ -41,7 +39,7 @@ def opened(path: str) -> Iterator[str]:
 
     Raises:
         PackError: it is no pack, or not to be trusted.
-        TraceError: there is nothing in it to show.
+        ProfileError: there is nothing in it to show.
     """
     if _is_folder(path):
         _must_hold_something(path, path)
@@ -56,7 +54,7 @@ def opened(path: str) -> Iterator[str]:
             raise PackError("missing", path) from None
         except OSError as error:
             if isinstance(error, RemoteError):
-                raise TraceError(error.code, path, **error.params) from None
+                raise ProfileError(error.code, path, **error.params) from None
             raise PackError("unreadable", path, reason=error.strerror or str(error)) from None
         _must_hold_something(folder, path)
         yield folder
@@ -69,7 +67,7 @@ def _is_folder(path: str) -> bool:
     try:
         files.stat(path)
     except RemoteError as error:
-        raise TraceError(error.code, shown(path), **error.params) from None
+        raise ProfileError(error.code, shown(path), **error.params) from None
     except OSError:
         return False
     return files.isdir(path)
@@ -90,7 +88,7 @@ def _must_hold_something(folder: str, path: str) -> None:
     if not scan.sessions:
         if folder != path:
             raise PackError("nothing_in_it", path)
-        raise scan.problems[0] if scan.problems else TraceError("nothing_found", path, searched=list(scan.searched))
+        raise scan.problems[0] if scan.problems else ProfileError("nothing_found", path, searched=list(scan.searched))
 
 
 def serve(folder: str, host: str, port: int | None, ready: Callable[[str], None]) -> None:

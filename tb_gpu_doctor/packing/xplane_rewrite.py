@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.packing.names import Names
 from tb_gpu_doctor.packing.plane_metadata import Metadata, read_entry
 from tb_gpu_doctor.packing.wire_writer import chunk, number, text, varint
 from tb_gpu_doctor.traces import classify
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.wire import SLOTS
 from tb_gpu_doctor.traces.wire_plain import BYTES, VARINT, MalformedError, fields, read_varint, signed
 from tb_gpu_doctor.traces.xspace import walk
@@ -59,7 +59,7 @@ def rewrite_xplane(
         progress: called with the share that is done.
 
     Raises:
-        TraceError: the file cannot be read, or is damaged.
+        ProfileError: the file cannot be read, or is damaged.
     """
     kinds = {"error": 2, "warning": 3, "hostname": 4}
     if names is not None:
@@ -70,7 +70,7 @@ def rewrite_xplane(
             try:
                 plane = _Plane(item.data, names, slim).encode()
             except MalformedError as error:
-                raise TraceError("malformed", path, offset=item.offset + error.offset) from None
+                raise ProfileError("malformed", path, offset=item.offset + error.offset) from None
             if plane is not None:
                 out.write(chunk(1, plane))
         elif names is None:

@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tb_gpu_doctor import __version__
+from tb_gpu_doctor.errors import ClusterError, ProfileError
 from tb_gpu_doctor.parallel.compact import unpack
 from tb_gpu_doctor.parallel.remote import answer, everywhere, hold, question_of, tell, told_of
 from tb_gpu_doctor.parallel.sketch import Sketch, connected
 from tb_gpu_doctor.traces.elsewhere import Elsewhere
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.sessions import ProfileFile
 
 CONNECT_TIMEOUT_S = 5.0
@@ -65,14 +65,14 @@ class DaskCluster(Executor):
         patience_s: how long to wait for a first worker, or for another one where all have gone.
 
     Raises:
-        TraceError: ``dask_missing``, ``cluster_unreachable``.
+        ProfileError: ``dask_missing``, ``cluster_unreachable``.
     """
 
     def __init__(self, address: str, patience_s: float = PATIENCE_S) -> None:
         try:
             import distributed  # noqa: F401
         except ImportError:
-            raise TraceError("dask_missing") from None
+            raise ClusterError("dask_missing") from None
         address = address if "://" in address else f"tcp://{address}"
         self.address = address
         self.received_bytes = 0
@@ -101,18 +101,18 @@ class DaskCluster(Executor):
         self._held[told] = held
         return told
 
-    def outcome(self, future: Future[bytes], file: ProfileFile) -> Sketch | TraceError:
+    def outcome(self, future: Future[bytes], file: ProfileFile) -> Sketch | ProfileError:
         """What became of a file whose future is done; its columns stay where they are.
 
         Raises:
-            TraceError: the cluster is of no use for any file.
+            ProfileError: the cluster is of no use for any file.
         """
         held = self._held.pop(future, None)
         found = self._result(future, file.path)
-        if isinstance(found, TraceError):
+        if isinstance(found, ProfileError):
             return found
         told = told_of(found, file)
-        if isinstance(told, TraceError):
+        if isinstance(told, ProfileError):
             if told.code == "cluster_other_version":
                 raise told
             return told
@@ -122,7 +122,7 @@ class DaskCluster(Executor):
         """As `elsewhere.Desk.work`: one task for all files of a worker, as a rule.
 
         Raises:
-            TraceError: the cluster is of no use any more, or a file is lost that nobody can read again.
+            ProfileError: the cluster is of no use any more, or a file is lost that nobody can read again.
         """
         self._seen_s = time.monotonic()
         places = [place for place, _ in calls]
@@ -144,8 +144,8 @@ class DaskCluster(Executor):
             for future in done:
                 indices = asked[future]
                 found = self._result(future, str(getattr(places[indices[0]], "path", "")))
-                told = found if isinstance(found, TraceError) else unpack(found)
-                if isinstance(told, TraceError):
+                told = found if isinstance(found, ProfileError) else unpack(found)
+                if isinstance(told, ProfileError):
                     raise told
                 for index, item in zip(indices, told, strict=True):
                     answers[index] = item
@@ -160,18 +160,18 @@ class DaskCluster(Executor):
             # With a limit of time, which Dask's own `who_has` does not take.
             where = self._client.sync(self._client.scheduler.who_has, keys=keys, callback_timeout=_ANSWER_S)
         except Exception:
-            raise TraceError("cluster_lost", address=self.address) from None
+            raise ClusterError("cluster_lost", address=self.address) from None
         groups: dict[str, list[int]] = {}
         for index, future in enumerate(held):
             # Lost ones each alone, so that one worker need not have all of them.
             groups.setdefault(str(next(iter(where.get(future.key, ())), index)), []).append(index)
         return list(groups.values())
 
-    def _result(self, future: Future[bytes], path: str) -> bytes | TraceError:
+    def _result(self, future: Future[bytes], path: str) -> bytes | ProfileError:
         """What a worker sent; an error where the file has killed its workers.
 
         Raises:
-            TraceError: the cluster is of no use.
+            ProfileError: the cluster is of no use.
         """
         from distributed.scheduler import KilledWorker
 
@@ -180,7 +180,7 @@ class DaskCluster(Executor):
                 packed = future.result()
             except KilledWorker as error:
                 worker = getattr(error.last_worker, "address", "") or ""
-                return TraceError("cluster_worker_died", path, worker=str(worker))
+                return ClusterError("cluster_worker_died", path, worker=str(worker))
         self.received_bytes += len(packed)
         return packed
 
@@ -190,31 +190,31 @@ class DaskCluster(Executor):
         try:
             yield
         except CancelledError:  # nobody here cancels what he waits for: the scheduler has forgotten it
-            raise TraceError("cluster_lost", address=self.address) from None
+            raise ClusterError("cluster_lost", address=self.address) from None
         except Exception as error:
             self.check(force=True)
-            raise TraceError("cluster_failed", address=self.address, reason=_first_line(error)) from error
+            raise ClusterError("cluster_failed", address=self.address, reason=_first_line(error)) from error
 
     def check(self, force: bool = False) -> None:
         """See that there is a scheduler, and a worker within patience.
 
         Raises:
-            TraceError: ``cluster_lost``, ``cluster_no_workers``.
+            ProfileError: ``cluster_lost``, ``cluster_no_workers``.
         """
         now = time.monotonic()
         if now - self._asked_s < _ASK_S and not force:
             return
         self._asked_s = now
         if self._client.status != "running":
-            raise TraceError("cluster_lost", address=self.address)
+            raise ClusterError("cluster_lost", address=self.address)
         try:
             workers = self._client.sync(self._client.scheduler.ncores, callback_timeout=_ANSWER_S)
         except Exception:
-            raise TraceError("cluster_lost", address=self.address) from None
+            raise ClusterError("cluster_lost", address=self.address) from None
         if workers:
             self._seen_s = time.monotonic()
         elif time.monotonic() - self._seen_s > self._patience_s:
-            raise TraceError("cluster_no_workers", address=self.address, seconds=round(self._patience_s))
+            raise ClusterError("cluster_no_workers", address=self.address, seconds=round(self._patience_s))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Leave the cluster, which goes on for others."""
@@ -243,7 +243,7 @@ def _knock(address: str) -> None:
     """See that something listens: Dask's own client is slow to give up, and loud.
 
     Raises:
-        TraceError: ``cluster_unreachable``.
+        ProfileError: ``cluster_unreachable``.
     """
     reason = "host:port?"
     with contextlib.suppress(ValueError):
@@ -256,14 +256,14 @@ def _knock(address: str) -> None:
                 return
             except OSError as error:
                 reason = error.strerror or str(error)
-    raise TraceError("cluster_unreachable", address=address, reason=reason)
+    raise ClusterError("cluster_unreachable", address=address, reason=reason)
 
 
 def _client_of(address: str) -> Any:
     """A client of what listens at an address, unless that answers unlike a scheduler, or not at all.
 
     Raises:
-        TraceError: ``cluster_unreachable``.
+        ProfileError: ``cluster_unreachable``.
     """
     import distributed
 
@@ -286,11 +286,11 @@ def _client_of(address: str) -> Any:
     try:
         client = made.get(timeout=CONNECT_TIMEOUT_S + 2)
     except queue.Empty:
-        raise TraceError("cluster_unreachable", address=address, reason="no answer") from None
+        raise ClusterError("cluster_unreachable", address=address, reason="no answer") from None
     if isinstance(client, MemoryError):
-        raise TraceError("cluster_unreachable", address=address, reason="no Dask") from None
+        raise ClusterError("cluster_unreachable", address=address, reason="no Dask") from None
     if isinstance(client, BaseException):
-        raise TraceError("cluster_unreachable", address=address, reason=_first_line(client)) from None
+        raise ClusterError("cluster_unreachable", address=address, reason=_first_line(client)) from None
     return client
 
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.files.names import is_remote
 from tb_gpu_doctor.parallel.cluster import DaskCluster
 from tb_gpu_doctor.parallel.one_file import DECODING, analyse_file
 from tb_gpu_doctor.parallel.plan import claimed, wanted_workers
 from tb_gpu_doctor.parallel.processes import WorkerDied, WorkerProcesses, WorkersCannotStart
 from tb_gpu_doctor.traces.columns import Trace
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.read import FETCHING
 from tb_gpu_doctor.traces.sessions import ProfileFile
 
@@ -31,7 +31,7 @@ _PULSE_S = 0.2
 
 Report = Callable[[str, float], None]
 Read = tuple[Trace, TraceAnalysis]
-Outcome = Read | TraceError
+Outcome = Read | ProfileError
 
 
 # Where everything is read for as long as the command runs, see `working_on`.
@@ -98,7 +98,7 @@ def read_files(files: Sequence[ProfileFile], report: Report, executor: Executor 
             The arrays of what processes send are read-only.
 
     Raises:
-        TraceError: a cluster is of no use: lost, without workers, of another version.
+        ProfileError: a cluster is of no use: lost, without workers, of another version.
     """
     progress = _Progress(files, report)
     executor = executor or _chosen
@@ -120,7 +120,7 @@ def _here(file: ProfileFile, progress: _Progress, index: int, count: int) -> Out
     """One file in this process; the only file's failures that are not its own go on to the caller."""
     try:
         outcome: Outcome = analyse_file(file, progress.of(index))
-    except TraceError as error:
+    except ProfileError as error:
         outcome = _located(error, file)
     except Exception as error:
         if count == 1:
@@ -149,7 +149,7 @@ def _spread(files: Sequence[ProfileFile], progress: _Progress, executor: Executo
             for future in done:
                 index = futures.pop(future)
                 results[index] = _taken(future, files[index], executor)
-                if not isinstance(results[index], BaseException) or isinstance(results[index], TraceError):
+                if not isinstance(results[index], BaseException) or isinstance(results[index], ProfileError):
                     progress.at(index, 1.0)
     finally:
         for future in futures:
@@ -171,7 +171,7 @@ def _taken(future: Future[Any], file: ProfileFile, executor: Executor) -> Outcom
     try:
         result: Read = future.result()
         return result
-    except TraceError as error:
+    except ProfileError as error:
         return _located(error, file)
     except Exception as error:
         return error
@@ -188,7 +188,7 @@ def _finished(
         elif isinstance(result, (BrokenExecutor, MemoryError)):
             _LOG.info("GPU Doctor: the process that read %s ended (%s): trying again", file.path, result)
             result = _alone(file, progress, index, len(files))
-        if isinstance(result, TraceError) or not isinstance(result, BaseException):
+        if isinstance(result, ProfileError) or not isinstance(result, BaseException):
             outcomes.append(result)
         else:
             outcomes.append(_unexpected(result, file))
@@ -205,20 +205,20 @@ def _alone(file: ProfileFile, progress: _Progress, index: int, count: int) -> Ou
     if isinstance(result, WorkersCannotStart):
         return _here(file, progress, index, count)
     if isinstance(result, WorkerDied):
-        return TraceError("worker_died", file.path, reason=result.reason)
+        return ProfileError("worker_died", file.path, reason=result.reason)
     return result
 
 
-def _located(error: TraceError, file: ProfileFile) -> TraceError:
+def _located(error: ProfileError, file: ProfileFile) -> ProfileError:
     # Kept with the diagnosis; the frames that it came through hold what was read of the file.
     error.__traceback__ = error.__cause__ = error.__context__ = None
     return error if error.path else error.with_path(file.path)
 
 
-def _unexpected(error: BaseException, file: ProfileFile) -> TraceError:
+def _unexpected(error: BaseException, file: ProfileFile) -> ProfileError:
     """A failure of ours on one file of many: told, and no reason to hide the others."""
     if isinstance(error, MemoryError):
-        return TraceError("file_out_of_memory", file.path)
+        return ProfileError("file_out_of_memory", file.path)
     if os.environ.get("GPU_DOCTOR_DEBUG"):
         _LOG.error("GPU Doctor: %s could not be analysed", file.path, exc_info=error)
-    return TraceError("file_failed", file.path, reason=f"{type(error).__name__}: {error}")
+    return ProfileError("file_failed", file.path, reason=f"{type(error).__name__}: {error}")

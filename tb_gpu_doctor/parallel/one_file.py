@@ -23,7 +23,7 @@ def analyse_file(file: ProfileFile, report: Callable[[str, float], None] | None 
         report: called with ``decoding`` or ``analysing`` and the share of the file's work that is done, 0..1.
 
     Raises:
-        TraceError: the file cannot be read.
+        ProfileError: the file cannot be read.
     """
 
     def decoding(done: float) -> None:

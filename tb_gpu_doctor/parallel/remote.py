@@ -13,11 +13,11 @@ from typing import Any
 
 from tb_gpu_doctor import __version__
 from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.parallel.compact import pack, unpack
 from tb_gpu_doctor.parallel.one_file import analyse_file
 from tb_gpu_doctor.parallel.sketch import Sketch, column_bytes, sketch
 from tb_gpu_doctor.traces.columns import Trace
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.sessions import ProfileFile
 
 
@@ -39,7 +39,7 @@ def _unpacked(packed: bytes) -> Held:
     return Held(*unpack(packed))
 
 
-def hold(file: ProfileFile, version: str) -> Held | TraceError:
+def hold(file: ProfileFile, version: str) -> Held | ProfileError:
     """Decode and analyse a file, in the worker.
 
     Args:
@@ -48,35 +48,35 @@ def hold(file: ProfileFile, version: str) -> Held | TraceError:
     """
     here = socket.gethostname()
     if version != __version__:
-        return TraceError("cluster_other_version", file.path, worker=here, theirs=__version__, ours=version)
+        return ProfileError("cluster_other_version", file.path, worker=here, theirs=__version__, ours=version)
     try:
         if "://" not in file.path:
             os.stat(file.path)
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        return TraceError("file_not_on_worker", file.path, worker=here, reason=reason)
+        return ProfileError("file_not_on_worker", file.path, worker=here, reason=reason)
     try:
         return Held(*analyse_file(file))
-    except TraceError as error:
+    except ProfileError as error:
         return error if error.path else error.with_path(file.path)
     except MemoryError:
-        return TraceError("file_out_of_memory", file.path)
+        return ProfileError("file_out_of_memory", file.path)
     except Exception as error:
-        return TraceError("file_failed", file.path, reason=f"{type(error).__name__}: {error}")
+        return ProfileError("file_failed", file.path, reason=f"{type(error).__name__}: {error}")
 
 
-def tell(held: Held | TraceError) -> bytes:
+def tell(held: Held | ProfileError) -> bytes:
     """What is held, in short and packed; the reason where there is nothing."""
-    return pack(held if isinstance(held, TraceError) else sketch(held.trace, held.analysis))
+    return pack(held if isinstance(held, ProfileError) else sketch(held.trace, held.analysis))
 
 
-def answer(held: Sequence[Held | TraceError], packed: bytes) -> bytes:
+def answer(held: Sequence[Held | ProfileError], packed: bytes) -> bytes:
     """The packed results of a function, which was packed with its arguments for each of the files.
 
     Where a file was lost with its worker and this one cannot read it: the packed reason.
     """
     for file in held:
-        if isinstance(file, TraceError):
+        if isinstance(file, ProfileError):
             return pack(file)
     function, arguments = unpack(packed)
     files = (file for file in held if isinstance(file, Held))
@@ -93,10 +93,10 @@ def everywhere(file: ProfileFile) -> ProfileFile:
     return file if "://" in file.path else replace(file, path=os.path.abspath(file.path))
 
 
-def told_of(packed: bytes, file: ProfileFile) -> Sketch | TraceError:
+def told_of(packed: bytes, file: ProfileFile) -> Sketch | ProfileError:
     """What `tell` sent, under the path that the caller gave."""
-    found: Sketch | TraceError = unpack(packed)
-    if isinstance(found, TraceError):
+    found: Sketch | ProfileError = unpack(packed)
+    if isinstance(found, ProfileError):
         return found.with_path(file.path)
     trace, analysis = found
     return replace(trace, path=file.path), analysis

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from tb_gpu_doctor.traces.errors import TraceError
+from tb_gpu_doctor.errors import ProfileError
 
 _LOG = logging.getLogger("tensorboard")
 
@@ -83,7 +83,7 @@ class Job(Generic[R]):
         self.run = run
         self.progress = Progress("queued")
         self.result: R | None = None
-        self.error: TraceError | None = None
+        self.error: ProfileError | None = None
         self.finished = threading.Event()
         self.finished_at = 0.0
         self.cancelled = False
@@ -127,7 +127,7 @@ class Analyses(Generic[R]):
         Args:
             key: names the content to analyse.
             owner: names its place; what is cached of its earlier content is dropped.
-            run: the analysis; raises `TraceError` where the content cannot be read.
+            run: the analysis; raises `ProfileError` where the content cannot be read.
         """
         with self._lock:
             job = self._jobs.get(key)
@@ -183,13 +183,13 @@ class Analyses(Generic[R]):
                 job.progress = Progress("done", "diagnosing", 1.0)
             except Cancelled:
                 job.progress = Progress("unknown")
-            except TraceError as error:
+            except ProfileError as error:
                 job.error = error
             except MemoryError:
-                job.error = TraceError("out_of_memory")
+                job.error = ProfileError("out_of_memory")
             except Exception as error:
                 _LOG.exception("GPU Doctor: the analysis failed")
-                job.error = TraceError("internal", reason=f"{type(error).__name__}: {error}")
+                job.error = ProfileError("internal", reason=f"{type(error).__name__}: {error}")
             job.finished_at = time.monotonic()
             if job.error is not None:
                 # The frames that it came through hold what was read of the file.

@@ -8,12 +8,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from tb_gpu_doctor.errors import ProfileError, RequestError
 from tb_gpu_doctor.plugin.analyses import PASSING_FAILURES, Analyses, Progress, Report
 from tb_gpu_doctor.plugin.logdir import FoundSession, Scanner
 from tb_gpu_doctor.plugin.open_sessions import SCAN_WAIT_S, NotReady
-from tb_gpu_doctor.plugin.responses import HttpError, to_json
+from tb_gpu_doctor.plugin.responses import to_json
 from tb_gpu_doctor.texts import languages
-from tb_gpu_doctor.traces.errors import TraceError
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.comparison.compare import Batches
@@ -66,7 +66,7 @@ class HistoryView:
         self._answers = {lang: to_json(history_dict(history, lang)) for lang in languages()}
         reasons = [entry.problem.params.get("reason") for entry in history.entries if entry.problem is not None]
         self.is_provisional = any(
-            isinstance(reason, TraceError) and reason.code in PASSING_FAILURES for reason in reasons
+            isinstance(reason, ProfileError) and reason.code in PASSING_FAILURES for reason in reasons
         )
 
     @property
@@ -84,7 +84,7 @@ class Histories:
 
     Args:
         logdir: knows the sessions.
-        summarize: diagnoses a session; raises `TraceError` where it cannot be read.
+        summarize: diagnoses a session; raises `ProfileError` where it cannot be read.
     """
 
     def __init__(self, logdir: Scanner, summarize: Callable[[FoundSession, Report], RunSummary]) -> None:
@@ -97,7 +97,7 @@ class Histories:
         """The history of the newest sessions of a run, or of the whole logdir.
 
         Raises:
-            HttpError: 404 where there are none, 500 where it failed.
+            RequestError: 404 where there are none, 500 where it failed.
             NotReady: it is being made.
         """
         snapshot = self._logdir.snapshot(wait_s=SCAN_WAIT_S)
@@ -108,13 +108,13 @@ class Histories:
         if not found:
             if not snapshot.complete:
                 raise NotReady(Progress("queued"))
-            raise HttpError(404, "unknown_session", path=run or "", name=run or "")
+            raise RequestError(404, "unknown_session", path=run or "", name=run or "")
         newest = found[:MAX_SESSIONS]
         key = "\n".join(one.key for one in newest)
         owner = "all" if run is None else f"run {run}"
         job = self._analyses.submit(key, owner, lambda report: build(newest, self._summaries, self._summarize, report))
         if job.error is not None:
-            raise HttpError(500, job.error.code, path="")
+            raise RequestError(500, job.error.code, path="")
         if job.result is None:
             raise NotReady(job.progress)
         return job.result
@@ -164,7 +164,7 @@ def build(
     Args:
         found: sessions of the logdir.
         summaries: those that are known; new ones are added.
-        summarize: diagnoses a session; raises `TraceError` where it cannot be read.
+        summarize: diagnoses a session; raises `ProfileError` where it cannot be read.
         report: called with a stage and the share of the work that is done.
     """
     from tb_gpu_doctor.comparison.history import HistoryEntry, build_history
@@ -183,7 +183,7 @@ def build(
             try:
                 summary = summarize(one, share)
                 summaries.put(one.owner, one.key, summary)
-            except TraceError as error:
+            except ProfileError as error:
                 problem = Phrase("history.problems.unreadable", {"reason": error})
         session: Session = one.session
         entries.append(HistoryEntry(one.run, session.session, session.recorded_unix_s, summary, problem))

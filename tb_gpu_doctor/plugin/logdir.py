@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.files.names import is_remote, local_path, shown
 from tb_gpu_doctor.files.system import files_at
 from tb_gpu_doctor.parallel.resources import return_free_memory
-from tb_gpu_doctor.traces.errors import TraceError
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.traces.related import Offer
@@ -82,7 +82,7 @@ class Problem:
     """Something that the scan could not read; ``path`` is relative to the logdir."""
 
     path: str
-    error: TraceError
+    error: ProfileError
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Snapshot:
             session: its name; or several, with commas, each one's name in ``run``, or ``RUN/SESSION``.
 
         Raises:
-            TraceError: they cannot be one job.
+            ProfileError: they cannot be one job.
         """
         found = self._by_name.get((run, session))
         return found if found is not None else self._joined(run, session)
@@ -318,7 +318,7 @@ class Scanner:
         for root in self._roots:
             try:
                 scan = find(root.path)
-            except TraceError as error:
+            except ProfileError as error:
                 problems.append(Problem(root.name or os.path.basename(root.path), error))
                 if is_remote(root.path) and error.code != "missing_path":
                     # A server that does not answer now has not lost what it held.
@@ -369,7 +369,7 @@ def _unused(run: str, session: str, found: Mapping[tuple[str, str], FoundSession
 
 def describe(found: FoundSession, lang: str) -> dict[str, Any]:
     """One entry of ``sessions``."""
-    from tb_gpu_doctor.report.sentences import note_sentence
+    from tb_gpu_doctor.report.sentences import say
 
     session = found.session
     return {
@@ -380,7 +380,7 @@ def describe(found: FoundSession, lang: str) -> dict[str, Any]:
         "format": session.files[0].format if session.files else "",
         "size_bytes": session.size_bytes,
         "modified_unix_s": session.modified_unix_s,
-        "problem": None if session.problem is None else note_sentence(session.problem, lang),
+        "problem": None if session.problem is None else say(session.problem, lang),
         "related": None if found.offer is None else _describe_offer(found.offer),
     }
 

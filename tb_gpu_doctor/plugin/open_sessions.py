@@ -10,11 +10,10 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tb_gpu_doctor.errors import ProfileError, RequestError
 from tb_gpu_doctor.files.names import is_remote
 from tb_gpu_doctor.plugin.analyses import OWN_FAILURES, OWN_FAILURES_ON_FILES, Analyses, Progress, Report
 from tb_gpu_doctor.plugin.logdir import FoundSession, Root, Scanner, shown_path
-from tb_gpu_doctor.plugin.responses import HttpError, ProfileError
-from tb_gpu_doctor.traces.errors import TraceError
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.comparison.summary import RunSummary
@@ -55,7 +54,7 @@ class OpenSessions:
         """The session of these names.
 
         Raises:
-            HttpError: 404 where there is none, 422 for several that are no job.
+            RequestError: 404 where there is none, 422 for several that are no job.
             NotReady: the first scan still runs.
         """
         try:
@@ -65,18 +64,18 @@ class OpenSessions:
                 found = snapshot.find(run, session)
                 if found is None and not snapshot.complete:
                     raise NotReady(Progress("queued"))
-        except TraceError as error:  # several sessions that are no job
-            raise ProfileError(error.with_path(run)) from None
+        except ProfileError as error:  # several sessions that are no job
+            raise RequestError.about(error.with_path(run)) from None
         if found is None:
             name = f"{run}/{session}" if run else session
-            raise HttpError(404, "unknown_session", path=name, name=name)
+            raise RequestError(404, "unknown_session", path=name, name=name)
         return found
 
     def view(self, found: FoundSession) -> SessionView:
         """The view of a session, whose analysis begins unless it has.
 
         Raises:
-            HttpError: it failed.
+            RequestError: it failed.
             NotReady: it still runs.
         """
         job = self._analyses.submit(found.key, found.owner, functools.partial(self._open, found))
@@ -109,12 +108,12 @@ class OpenSessions:
         return open_view(session, found.root, report)
 
 
-def _failure(found: FoundSession, error: TraceError) -> HttpError:
+def _failure(found: FoundSession, error: ProfileError) -> RequestError:
     """The answer for an analysis that failed: 500 when it is our fault, 422 when it is the file's."""
     shown = shown_path(error.path or found.session.path, found.root)
     if error.code in OWN_FAILURES:
-        return HttpError(500, error.code, path=shown)
-    answer = ProfileError(error.with_path(shown))
+        return RequestError(500, error.code, path=shown)
+    answer = RequestError.about(error.with_path(shown))
     if error.code in OWN_FAILURES_ON_FILES:
         answer.status = 500
     return answer
@@ -129,7 +128,7 @@ def open_view(session: Session, root: Root, report: Report) -> SessionView:
         report: called with a stage and the share of the work that is done.
 
     Raises:
-        TraceError: nothing in the session can be read.
+        ProfileError: nothing in the session can be read.
     """
     from tb_gpu_doctor.cache.remember import recalled
     from tb_gpu_doctor.plugin.session_view import SessionView, kind_of

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from werkzeug.wrappers import Request
 
+from tb_gpu_doctor.errors import RequestError
 from tb_gpu_doctor.metrics import BY_ID
-from tb_gpu_doctor.plugin.responses import HttpError
 from tb_gpu_doctor.texts import pick_language
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def name_argument(request: Request, name: str, most: int = MAX_VALUE_CHARS) -> s
     """A text parameter of bounded length; "" when absent."""
     value = request.args.get(name, "")
     if len(value) > most:
-        raise HttpError(400, "bad_parameter", name=name)
+        raise RequestError(400, "bad_parameter", name=name)
     return value
 
 
@@ -40,16 +40,16 @@ def int_argument(request: Request, name: str, low: int, high: int, default: int 
     """A whole number within [low, high].
 
     Raises:
-        HttpError: 400 when it is absent (without a default), no whole number or out of bounds.
+        RequestError: 400 when it is absent (without a default), no whole number or out of bounds.
     """
     text = request.args.get(name)
     if text is None and default is not None:
         return default
     if text is None or not re.fullmatch(r"[+-]?[0-9]{1,19}", text):
-        raise HttpError(400, "bad_parameter", name=name)
+        raise RequestError(400, "bad_parameter", name=name)
     value = int(text)
     if not low <= value <= high:
-        raise HttpError(400, "bad_parameter", "parameter_range", name=name, low=str(low), high=str(high))
+        raise RequestError(400, "bad_parameter", "parameter_range", name=name, low=str(low), high=str(high))
     return value
 
 
@@ -62,7 +62,7 @@ def unix_ms_range(request: Request) -> tuple[int, int] | None:
     """``start_unix_ms`` and ``end_unix_ms`` in nanoseconds; None where neither is given.
 
     Raises:
-        HttpError: 400 when one is absent, no number or far from any date, or the range is empty.
+        RequestError: 400 when one is absent, no number or far from any date, or the range is empty.
     """
     if "start_unix_ms" not in request.args and "end_unix_ms" not in request.args:
         return None
@@ -70,10 +70,10 @@ def unix_ms_range(request: Request) -> tuple[int, int] | None:
     for name in ("start_unix_ms", "end_unix_ms"):
         text = request.args.get(name, "")
         if not re.fullmatch(r"-?[0-9]{1,13}(\.[0-9]{1,9})?", text):
-            raise HttpError(400, "bad_parameter", name=name)
+            raise RequestError(400, "bad_parameter", name=name)
         values.append(round(float(text) * 1e6))
     if values[1] <= values[0]:
-        raise HttpError(400, "bad_parameter", "empty_range")
+        raise RequestError(400, "bad_parameter", "empty_range")
     return values[0], values[1]
 
 
@@ -88,7 +88,7 @@ def lane_argument(request: Request, count: int) -> int | None:
         return None
     lane = int_argument(request, "lane", 0, 1 << 16)
     if lane >= count:
-        raise HttpError(404, "unknown_lane", lane=str(lane))
+        raise RequestError(404, "unknown_lane", lane=str(lane))
     return lane
 
 
@@ -98,7 +98,7 @@ def series_arguments(request: Request) -> tuple[list[str], int]:
 
     names = list(dict.fromkeys(name for name in name_argument(request, "metric").split(",") if name))
     if not names or len(names) > MAX_METRICS or any(name not in BY_ID for name in names):
-        raise HttpError(400, "bad_parameter", name="metric")
+        raise RequestError(400, "bad_parameter", name="metric")
     return names, int_argument(request, "points", 2, MAX_POINTS, default=DEFAULT_POINTS)
 
 
@@ -106,7 +106,7 @@ def range_arguments(request: Request) -> tuple[int, int]:
     """The stretch [start, end) in picoseconds that the request names."""
     start, end = time_argument(request, "start_ps"), time_argument(request, "end_ps")
     if end <= start:
-        raise HttpError(400, "bad_parameter", "empty_range")
+        raise RequestError(400, "bad_parameter", "empty_range")
     return start, end
 
 
@@ -117,4 +117,4 @@ def by_argument(request: Request) -> By:
         return "gpu"
     if by == "kernel":
         return "kernel"
-    raise HttpError(400, "bad_parameter", "parameter_choice", name="by", choices="gpu, kernel")
+    raise RequestError(400, "bad_parameter", "parameter_choice", name="by", choices="gpu, kernel")

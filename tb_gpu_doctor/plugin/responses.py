@@ -15,43 +15,14 @@ from typing import Any
 from tensorboard.backend import http_util
 from werkzeug.wrappers import Request, Response
 
-from tb_gpu_doctor.texts import pick_language, text
-from tb_gpu_doctor.traces.errors import TraceError
+from tb_gpu_doctor.errors import RequestError
+from tb_gpu_doctor.report.sentences import say
+from tb_gpu_doctor.texts import pick_language
 
 JSON_TYPE = "application/json"
 CSV_TYPE = "text/csv; charset=utf-8"
 BINARY_TYPE = "application/octet-stream"
 _ACCEPTS_GZIP = re.compile(r"(?:^|,)\s*(?:x-)?gzip\s*(?:;\s*q=(?!0(?:\.0+)?\s*(?:,|$))[\d.]+\s*)?(?:,|$)")
-
-
-class HttpError(Exception):
-    """An answer other than 200: its status, a stable code, and ``plugin.<key>`` as its sentence."""
-
-    def __init__(self, status: int, code: str, key: str = "", path: str = "", **params: Any) -> None:
-        super().__init__(f"{status} {code}")
-        self.status = status
-        self.code = code
-        self.path = path
-        self._key = key or code
-        self._params = params
-
-    def message(self, lang: str) -> str:
-        """The sentence to show."""
-        return text(f"plugin.{self._key}", lang, **self._params)
-
-
-class ProfileError(HttpError):
-    """422: the profile cannot be read; ``error`` names its path as the user may see it."""
-
-    def __init__(self, error: TraceError) -> None:
-        super().__init__(422, error.code, path=error.path)
-        self._error = error
-
-    def message(self, lang: str) -> str:
-        """The sentence to show."""
-        from tb_gpu_doctor.report.sentences import error_sentence
-
-        return error_sentence(self._error, lang)
 
 
 def to_json(value: Any) -> bytes:
@@ -92,10 +63,10 @@ def csv_answer(request: Request, content: bytes, file_name: str) -> Response:
     return _respond(request, content, CSV_TYPE, headers=headers)
 
 
-def error_answer(request: Request, error: HttpError) -> Response:
+def error_answer(request: Request, error: RequestError) -> Response:
     """The error object of docs/http_api.md."""
     lang = pick_language(request.args.get("lang", ""))
-    body = {"error": {"code": error.code, "message": error.message(lang), "path": error.path}}
+    body = {"error": {"code": error.code, "message": say(error.phrase, lang), "path": error.path}}
     headers = [("Allow", "GET")] if error.status == 405 else None
     return _respond(request, to_json(body), JSON_TYPE, code=error.status, headers=headers)
 
@@ -132,12 +103,12 @@ class StaticFile:
         """Return the file, or 304 when the client has it.
 
         Raises:
-            HttpError: 404 when the package was built without it.
+            RequestError: 404 when the package was built without it.
         """
         try:
             loaded = self._load()
         except OSError:
-            raise HttpError(404, "no_bundle", path=self._path.name) from None
+            raise RequestError(404, "no_bundle", path=self._path.name) from None
         compress = accepts_gzip(request)
         # A strong tag names exact bytes, hence one tag for each encoding.
         tags = {False: f'"{loaded.etag}"', True: f'"{loaded.etag}-gz"'}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from werkzeug.wrappers import Request, Response
 
+from tb_gpu_doctor.errors import RequestError
 from tb_gpu_doctor.plugin.analyses import Analyses
 from tb_gpu_doctor.plugin.garbage_collection import keep_collections_short
 from tb_gpu_doctor.plugin.history_view import Histories, compare_answer
@@ -29,7 +30,6 @@ from tb_gpu_doctor.plugin.requests import (
     unix_ms_range,
 )
 from tb_gpu_doctor.plugin.responses import (
-    HttpError,
     StaticFile,
     binary_answer,
     csv_answer,
@@ -156,7 +156,7 @@ class Routes:
         timeline = self._view(request).timeline
         if timeline.cell_count(width) > MAX_BIN_CELLS:
             most = str(MAX_BIN_CELLS // max(1, timeline.cell_count(1)))
-            raise HttpError(400, "bad_parameter", "parameter_range", name="width", low="1", high=most)
+            raise RequestError(400, "bad_parameter", "parameter_range", name="width", low="1", high=most)
         return binary_answer(request, timeline.bins(start, end, width), compress=True)
 
     def _events(self, request: Request) -> Response:
@@ -169,7 +169,7 @@ class Routes:
         lane = int_argument(request, "lane", 0, 1 << 16)
         timeline = self._view(request).timeline
         if lane >= timeline.lane_count:
-            raise HttpError(404, "unknown_lane", lane=str(lane))
+            raise RequestError(404, "unknown_lane", lane=str(lane))
         return json_answer(request, timeline.at(lane, time))
 
     def _range(self, request: Request) -> Response:
@@ -208,7 +208,7 @@ class Routes:
         view = self._view(request)
         lane = lane_argument(request, view.timeline.lane_count)
         if lane is None:
-            raise HttpError(400, "bad_parameter", name="lane")
+            raise RequestError(400, "bad_parameter", name="lane")
         return json_answer(request, view.ranges.streams(lane, start, end, limit))
 
     def _kernels(self, request: Request) -> Response:
@@ -231,7 +231,7 @@ class Routes:
         kernel = int_argument(request, "kernel", 0, 1 << 31)
         answer = self._view(request).kernels.staircase_json(kernel)
         if answer is None:
-            raise HttpError(404, "unknown_kernel", kernel=str(kernel))
+            raise RequestError(404, "unknown_kernel", kernel=str(kernel))
         return json_answer(request, answer)
 
     def _kernels_csv(self, request: Request) -> Response:
@@ -248,10 +248,10 @@ class Routes:
         lane = int_argument(request, "lane", 0, 1 << 16) if "lane" in request.args else None
         name = name_argument(request, "cause")
         if name and name not in CAUSE_IDS:
-            raise HttpError(400, "bad_parameter", name="cause")
+            raise RequestError(400, "bad_parameter", name="cause")
         view = self._view(request)
         if lane is not None and lane >= view.timeline.lane_count:
-            raise HttpError(404, "unknown_lane", lane=str(lane))
+            raise RequestError(404, "unknown_lane", lane=str(lane))
         cause = CAUSE_IDS.index(name) if name else None
         return json_answer(request, view.gaps.answer(limit, cause, lane))
 
@@ -302,7 +302,7 @@ class Routes:
         try:
             html = _page_html(page, language(request))
         except (KeyError, OSError):
-            raise HttpError(404, "unknown_page", page=page) from None
+            raise RequestError(404, "unknown_page", page=page) from None
         return json_answer(request, {"html": html})
 
     def _found(self, request: Request) -> FoundSession:
@@ -334,15 +334,15 @@ def _wsgi(handler: Handler) -> WsgiApp:
         request = Request(environ)
         try:
             if request.method != "GET":
-                raise HttpError(405, "method_not_allowed")
+                raise RequestError(405, "method_not_allowed")
             response = handler(request)
         except NotReady as waiting:
             response = json_answer(request, waiting.progress.to_dict(), status=202)
-        except HttpError as error:
+        except RequestError as error:
             response = error_answer(request, error)
         except Exception:  # the page must get an answer that it can show
             _LOG.exception("GPU Doctor: %s failed", request.path)
-            response = error_answer(request, HttpError(500, "internal"))
+            response = error_answer(request, RequestError(500, "internal"))
         return response(environ, start_response)
 
     return app

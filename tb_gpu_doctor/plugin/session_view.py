@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tb_gpu_doctor.comparing import SUMMARY, summary_of_result
+from tb_gpu_doctor.errors import DoctorError
 from tb_gpu_doctor.parallel.transport import with_own_arrays
 from tb_gpu_doctor.plugin.collectives_view import collectives_answer
 from tb_gpu_doctor.plugin.gaps_view import GapsView
@@ -19,12 +20,11 @@ from tb_gpu_doctor.plugin.telemetry_view import TelemetryView, window_of
 from tb_gpu_doctor.plugin.timeline import Timeline
 from tb_gpu_doctor.plugin.timeline_range import RangeView
 from tb_gpu_doctor.telemetry.joining import profile_span
-from tb_gpu_doctor.traces.errors import TraceError
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
     from tb_gpu_doctor.api import SessionResult
-    from tb_gpu_doctor.diagnosis.model import Phrase, Spoken
+    from tb_gpu_doctor.diagnosis.model import Phrase
     from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
     from tb_gpu_doctor.traces.columns import Trace
     from tb_gpu_doctor.traces.sessions import Session
@@ -39,7 +39,7 @@ def analyse(session: Session, report: Callable[[str, float], None], shown: Calla
         shown: from a path on this machine to what the tab may show.
 
     Raises:
-        TraceError: nothing in the session can be read.
+        ProfileError: nothing in the session can be read.
     """
     from tb_gpu_doctor.api import diagnose_session
     from tb_gpu_doctor.cache.remember import remembered
@@ -64,13 +64,12 @@ def kind_of(shown: str) -> str:
 
 def _with_shown_paths(diagnosis: DiagnosisReport, shown: Callable[[str], str]) -> DiagnosisReport:
     """The same diagnosis; errors about single files name them below the logdir."""
-    from tb_gpu_doctor.diagnosis.model import Spoken
 
-    def phrase(warning: str | Phrase | Spoken) -> str | Phrase | Spoken:
-        if isinstance(warning, (str, Spoken)):
+    def phrase(warning: str | Phrase) -> str | Phrase:
+        if isinstance(warning, str):
             return warning
         params = {
-            name: value.with_path(shown(value.path)) if isinstance(value, TraceError) and value.path else value
+            name: value.with_path(shown(value.path)) if isinstance(value, DoctorError) and value.path else value
             for name, value in warning.params.items()
         }
         return dataclasses.replace(warning, params=params)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -131,13 +132,12 @@ class TelemetryView:
         return None if clock is None else clock - self._shifts[lane] // 1000
 
     def _reasons(self, lang: str) -> list[str]:
-        from tb_gpu_doctor.diagnosis.model import Phrase
         from tb_gpu_doctor.report.sentences import say
 
-        return [say(note, lang) for note in self._notes if isinstance(note, Phrase)]
+        return [say(note, lang) for note in self._notes if not note.is_recorded]
 
     def _recording(self, index: int, lang: str) -> dict[str, Any]:
-        from tb_gpu_doctor.report.sentences import note_sentence
+        from tb_gpu_doctor.report.sentences import say
 
         recording = self._recordings[index]
         joined = any(recording is other for other in self._joined.recordings)
@@ -145,7 +145,7 @@ class TelemetryView:
         because = None
         if self._is_profile and not joined and reason is not None:
             params = {**reason.params, "runs": (recording.run,), "recordings": 1}
-            because = note_sentence(type(reason)(reason.code, params), lang)
+            because = say(dataclasses.replace(reason, params=params), lang)
         span = extent(recording)
         steps = [int(step) for series in recording.gpus for step in (series.step.max(initial=-1),) if step >= 0]
         firsts = [int(series.step[series.step >= 0].min()) for series in recording.gpus if (series.step >= 0).any()]

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tb_gpu_doctor.cache.store import own_version
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.parallel.plan import claimed, may_start_processes
 from tb_gpu_doctor.parallel.processes import WorkerDied, WorkerProcesses, WorkersCannotStart
 from tb_gpu_doctor.parallel.resources import usable_cores
-from tb_gpu_doctor.traces.errors import TraceError
 
 # How soon somebody who has lost interest can say so.
 _PULSE_S = 0.1
@@ -46,7 +46,7 @@ def in_worker_process(report: Report, path: str, function: Callable[..., T], *ar
         arguments: of it.
 
     Raises:
-        TraceError: ``worker_died``, twice; and whatever ``function`` raises.
+        ProfileError: ``worker_died``, twice; and whatever ``function`` raises.
     """
     if not may_start_processes():
         return function(*arguments, report)
@@ -56,7 +56,7 @@ def in_worker_process(report: Report, path: str, function: Callable[..., T], *ar
         except WorkerDied:  # ended from outside, perhaps for others' memory
             return _once(report, function, *arguments)
     except WorkerDied as error:
-        raise TraceError("worker_died", path, reason=error.reason) from None
+        raise ProfileError("worker_died", path, reason=error.reason) from None
     except WorkersCannotStart:
         return function(*arguments, report)
 

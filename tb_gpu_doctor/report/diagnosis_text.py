@@ -24,7 +24,6 @@ from tb_gpu_doctor.diagnosis.model import (
     GpuRef,
     GpuReport,
     KernelReport,
-    Phrase,
 )
 from tb_gpu_doctor.diagnosis.telemetry_report import GpuFigures, TelemetryReport
 from tb_gpu_doctor.report.sentences import say
@@ -172,11 +171,11 @@ class _Writer:
                 yield from self.wrapped(Text(figures), f"  {label.ljust(width)}  ", " " * (width + 4))
             if len(report.gpus) > len(lines):
                 yield Text("  " + text("report.more_gpus", self.lang, count=len(report.gpus) - len(lines)), style="dim")
-        elif any(isinstance(note, Phrase) for note in report.notes):
+        elif not all(note.is_recorded for note in report.notes):
             yield Text()
             yield _title("telemetry.section", self.lang)
         # What the monitor could not record is for those who look at the series; what was not joined is for all.
-        for note in (note for note in report.notes if isinstance(note, Phrase)):
+        for note in (note for note in report.notes if not note.is_recorded):
             yield from self.wrapped(Text(say(note, self.lang)), "- ", "  ")
 
     def kernels(self, diagnosis: Diagnosis) -> Iterator[Text]:

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tb_gpu_doctor.phrase import Phrase
 from tb_gpu_doctor.telemetry.series import GpuSeries, Recording, Telemetry
 from tb_gpu_doctor.traces.columns import Trace
-from tb_gpu_doctor.traces.errors import Note
 
 # As PyTorch names the files of a process.
 _PROCESS = re.compile(r"^(?P<host>.+)_(?P<pid>\d+)$")
@@ -72,7 +72,7 @@ class Joined:
 
     gpus: tuple[GpuTelemetry, ...] = ()
     recordings: tuple[Recording, ...] = ()
-    reasons: tuple[tuple[str, Note], ...] = ()
+    reasons: tuple[tuple[str, Phrase], ...] = ()
     words: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
 
@@ -94,7 +94,7 @@ def profile_span(trace: Trace, label: str, file_host: str = "") -> ProfileSpan:
 def join(telemetry: Telemetry, profiles: Sequence[ProfileSpan]) -> Joined:
     """The GPUs of a profile with their telemetry; ``telemetry`` is that of the nearest home."""
     gpus: list[GpuTelemetry] = []
-    reasons: list[tuple[str, Note]] = []
+    reasons: list[tuple[str, Phrase]] = []
     used: dict[int, Recording] = {}
     for recording in telemetry.recordings:
         reason = _reason_against(recording, profiles)
@@ -111,7 +111,7 @@ def join(telemetry: Telemetry, profiles: Sequence[ProfileSpan]) -> Joined:
             found = _series_of(own or fitting, number, profile.window_ns)
             if found is None:
                 continue
-            if isinstance(found, Note):
+            if isinstance(found, Phrase):
                 reasons.append((fitting[0].run, found))
                 continue
             recording, series = found
@@ -119,7 +119,7 @@ def join(telemetry: Telemetry, profiles: Sequence[ProfileSpan]) -> Joined:
             gpus.append(GpuTelemetry(profile.label, number, recording, series, (index, device), profile.window_ns))
     for recording in candidates:
         if id(recording) not in used and not any(run == recording.run for run, _ in reasons):
-            reasons.append((recording.run, Note("telemetry_unknown_gpus")))
+            reasons.append((recording.run, Phrase("notes.telemetry_unknown_gpus")))
     return Joined(tuple(gpus), tuple(used.values()), tuple(reasons))
 
 
@@ -150,7 +150,7 @@ def newest(telemetry: Telemetry) -> Joined:
     return Joined(
         tuple(sorted(found, key=lambda gpu: (gpu.host, gpu.gpu))),
         tuple(chosen),
-        tuple((run, Note("telemetry_older")) for run in older),
+        tuple((run, Phrase("notes.telemetry_older")) for run in older),
     )
 
 
@@ -163,19 +163,19 @@ def extent(recording: Recording) -> tuple[int, int] | None:
     return (min(times), max(times)) if times else None
 
 
-def _reason_against(recording: Recording, profiles: Sequence[ProfileSpan]) -> Note | None:
+def _reason_against(recording: Recording, profiles: Sequence[ProfileSpan]) -> Phrase | None:
     """Why a recording as a whole meets none of the profile's files."""
     if extent(recording) is None:
-        return Note("telemetry_no_samples")
+        return Phrase("notes.telemetry_no_samples")
     hosts = sorted({host for profile in profiles for host in profile.hosts[:1]})
     same = [profile for profile in profiles if _same_host(recording, profile.hosts)]
     if not same:
-        return Note("telemetry_other_host", {"host": recording.host, "hosts": tuple(hosts)})
+        return Phrase("notes.telemetry_other_host", {"host": recording.host, "hosts": tuple(hosts)})
     timed = [profile.window_ns for profile in same if profile.window_ns is not None]
     if not timed:
-        return Note("telemetry_no_wall_clock")
+        return Phrase("notes.telemetry_no_wall_clock")
     if not any(_overlaps(recording, window) for window in timed):
-        return Note("telemetry_other_time")
+        return Phrase("notes.telemetry_other_time")
     return None
 
 
@@ -203,7 +203,7 @@ def _processes(hosts: Sequence[str]) -> set[int]:
 
 def _series_of(
     recordings: Sequence[Recording], number: int, window: tuple[int, int]
-) -> tuple[Recording, GpuSeries] | Note | None:
+) -> tuple[Recording, GpuSeries] | Phrase | None:
     """The samples of the GPU that the framework numbers so; a note where two different GPUs claim it."""
     found = [
         (recording, series)
@@ -215,7 +215,7 @@ def _series_of(
         return None
     named = {series.facts.uuid or series.facts.pci_bus_id or str(series.facts.nvml_index) for _, series in found}
     if len(named) > 1:
-        return Note("telemetry_two_gpus", {"number": str(number), "count": len(named)})
+        return Phrase("notes.telemetry_two_gpus", {"number": str(number), "count": len(named)})
     return max(found, key=lambda item: len(item[1]))
 
 

@@ -18,9 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tb_gpu_doctor.phrase import Phrase
 from tb_gpu_doctor.traces.elsewhere import Elsewhere
-from tb_gpu_doctor.traces.errors import Note
 
+# Key of the note of a file that is only a part of what was recorded: nothing told of it proves that the run is well.
+PART = "notes.cut_off_part"
 PS_PER_MS = 1_000_000_000
 PS_PER_US = 1_000_000
 
@@ -388,7 +390,7 @@ class Trace:
     recorded: tuple[int, int] | None = None
     warnings: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
-    notes: tuple[Note, ...] = field(default_factory=tuple)
+    notes: tuple[Phrase, ...] = field(default_factory=tuple)
     host_stats: Mapping[str, SparseStat] = field(default_factory=dict)
     device_stats: Mapping[str, SparseStat] = field(default_factory=dict)
     rank: int | None = None

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tb_gpu_doctor.phrase import Phrase
 from tb_gpu_doctor.traces import classify
 from tb_gpu_doctor.traces.columns import Device, HostThread, Int64, SparseStat, Stream
-from tb_gpu_doctor.traces.errors import Note
 from tb_gpu_doctor.traces.json_document import Event
 
 # Longer than any profile: CUPTI's overflown clocks give such times.
@@ -125,7 +125,7 @@ class Times:
     start: Int64
     duration: Int64
     base_us: int
-    notes: tuple[Note, ...]
+    notes: tuple[Phrase, ...]
 
 
 def times_of(events: Sequence[Event], unit_ps: int, keep_zero: bool) -> Times:
@@ -147,9 +147,9 @@ def times_of(events: Sequence[Event], unit_ps: int, keep_zero: bool) -> Times:
     rows = np.flatnonzero(good & ~negative)
     notes = []
     if implausible := int(np.count_nonzero(~good)):
-        notes.append(Note("implausible_times", {"count": implausible}))
+        notes.append(Phrase("notes.implausible_times", {"count": implausible}))
     if below := int(np.count_nonzero(negative)):
-        notes.append(Note("negative_durations", {"count": below}))
+        notes.append(Phrase("notes.negative_durations", {"count": below}))
     base = 0
     if len(rows) and not (keep_zero and middle < EPOCH_US):
         base = int(np.floor(stamp[rows].min()))

@@ -11,7 +11,9 @@ from typing import Any, ClassVar, TypeVar, Union
 
 import msgspec
 
-from tb_gpu_doctor.traces.errors import PART, Note, TraceError
+from tb_gpu_doctor.errors import ProfileError
+from tb_gpu_doctor.phrase import Phrase
+from tb_gpu_doctor.traces.columns import PART
 from tb_gpu_doctor.traces.json_salvage import salvage, without_bare_words
 
 # More objects than this are no profile; each costs some hundred bytes once decoded.
@@ -125,12 +127,12 @@ class Document(msgspec.Struct):
     base_ns: int = 0
     has_schema: bool = False
 
-    def notes(self, broken: int = 0) -> tuple[Note, ...]:
+    def notes(self, broken: int = 0) -> tuple[Phrase, ...]:
         """What had to be left out or mended, with so many more events whose values make no sense."""
         counts = {"broken_events": self.broken + broken, "lost_events": self.lost, "mended_events": self.mended}
-        notes = [Note(code, {"count": count}) for code, count in counts.items() if count]
+        notes = [Phrase(f"notes.{code}", {"count": count}) for code, count in counts.items() if count]
         if self.is_part or self.lost > _MOST_LOST * len(self.complete):
-            notes.append(Note(PART, {"count": len(self.complete)}))
+            notes.append(Phrase(PART, {"count": len(self.complete)}))
         return tuple(notes)
 
 
@@ -156,18 +158,18 @@ def parse_document(data: bytes | bytearray, path: str = "", is_cut: bool = False
         is_cut: the file is known to have ended early.
 
     Raises:
-        TraceError: ``not_trace_json``, ``malformed``, ``cut_off`` (without a whole event) or ``too_many_events``.
+        ProfileError: ``not_trace_json``, ``malformed``, ``cut_off`` (without a whole event) or ``too_many_events``.
     """
     if len(data) > _OBJECT_BYTES * MAX_OBJECTS and (count := data.count(b"{")) > MAX_OBJECTS:
-        raise TraceError("too_many_events", path, count=count, limit=MAX_OBJECTS)
+        raise ProfileError("too_many_events", path, count=count, limit=MAX_OBJECTS)
     data = utf8(data)
     begin = data[:64].lstrip()[:1]
     if begin not in (b"{", b"["):
-        raise TraceError("not_trace_json", path)
+        raise ProfileError("not_trace_json", path)
     try:
         document = (_mostly_valid(data) if begin == b"{" else None) or _salvaged(data, path)
     except msgspec.ValidationError:
-        raise TraceError("not_trace_json", path) from None
+        raise ProfileError("not_trace_json", path) from None
     document.is_part |= is_cut
     if document.complete and document.complete[0].pid in (_LEGACY_HOST, _LEGACY_DEVICE):
         _categorise(document)
@@ -198,7 +200,7 @@ def _salvaged(data: bytes | bytearray, path: str) -> Document:
     """The readable events of a damaged file, or of a list of events."""
     found = salvage(bytes(data))
     if found is None or not found.events:
-        raise TraceError(what_it_is(data), path)
+        raise ProfileError(what_it_is(data), path)
     document = _decode(found.text)
     document.mended, document.lost, document.is_part = found.mended, found.lost, found.is_part
     return document

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable
 from typing import BinaryIO
 
-from tb_gpu_doctor.traces.errors import TraceError
+from tb_gpu_doctor.errors import ProfileError
 
 # Some 6 million events; the decoded ones take two to three times as much.
 MAX_BYTES = 2 << 30
@@ -33,27 +33,27 @@ def read_json_bytes(path: str, progress: Callable[[float], None] | None = None) 
         progress: called with the share of the file that is read, 0..1.
 
     Raises:
-        TraceError: ``missing_path``, ``no_permission``, ``io_error``, ``empty_file``, ``cut_off`` (before anything
+        ProfileError: ``missing_path``, ``no_permission``, ``io_error``, ``empty_file``, ``cut_off`` (before anything
             could be unpacked), ``malformed``, ``too_large`` or ``gzip_bomb``.
     """
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size == 0:
-                raise TraceError("empty_file", path)
+                raise ProfileError("empty_file", path)
             head = file.read(2)
             file.seek(0)
             if head == _GZIP_MAGIC:
                 return _unpack(file, size, path, progress)
             if size > MAX_BYTES:
-                raise TraceError("too_large", path, size_bytes=size, limit_bytes=MAX_BYTES)
+                raise ProfileError("too_large", path, size_bytes=size, limit_bytes=MAX_BYTES)
             return _plain(file, size, path, progress), False
     except FileNotFoundError:
-        raise TraceError("missing_path", path) from None
+        raise ProfileError("missing_path", path) from None
     except PermissionError:
-        raise TraceError("no_permission", path) from None
+        raise ProfileError("no_permission", path) from None
     except (OSError, ValueError) as error:  # ValueError: a path that no file can have
-        raise TraceError("io_error", path, reason=getattr(error, "strerror", None) or str(error)) from None
+        raise ProfileError("io_error", path, reason=getattr(error, "strerror", None) or str(error)) from None
 
 
 def _plain(file: BinaryIO, size: int, path: str, progress: Callable[[float], None] | None) -> bytearray:
@@ -61,7 +61,7 @@ def _plain(file: BinaryIO, size: int, path: str, progress: Callable[[float], Non
     while piece := file.read(_PIECE):
         out += piece
         if len(out) > MAX_BYTES:  # it grew meanwhile
-            raise TraceError("too_large", path, size_bytes=len(out), limit_bytes=MAX_BYTES)
+            raise ProfileError("too_large", path, size_bytes=len(out), limit_bytes=MAX_BYTES)
         if progress is not None:
             progress(min(len(out) / size, 1.0))
     return out
@@ -89,7 +89,7 @@ def _unpack(file: BinaryIO, size: int, path: str, progress: Callable[[float], No
                     if out and not started and not piece.startswith(_GZIP_MAGIC):
                         return out, False  # something else behind the end
                     if not out:
-                        raise TraceError("malformed", path) from None
+                        raise ProfileError("malformed", path) from None
                     return out, True  # damaged from here on
                 started = True
                 _check_size(len(out), packed, path)
@@ -102,12 +102,12 @@ def _unpack(file: BinaryIO, size: int, path: str, progress: Callable[[float], No
             out += tail
             _check_size(len(out), packed, path)
         if not unpacker.eof and not out:
-            raise TraceError("cut_off", path)
+            raise ProfileError("cut_off", path)
     return out, not unpacker.eof
 
 
 def _check_size(unpacked: int, packed: int, path: str) -> None:
     if unpacked > MAX_BYTES:
-        raise TraceError("too_large", path, size_bytes=unpacked, limit_bytes=MAX_BYTES)
+        raise ProfileError("too_large", path, size_bytes=unpacked, limit_bytes=MAX_BYTES)
     if unpacked > FREE_BYTES and unpacked > MAX_RATIO * packed:
-        raise TraceError("gzip_bomb", path, size_bytes=unpacked, limit_bytes=MAX_RATIO * packed)
+        raise ProfileError("gzip_bomb", path, size_bytes=unpacked, limit_bytes=MAX_RATIO * packed)

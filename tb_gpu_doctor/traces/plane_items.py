@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from tb_gpu_doctor.traces.errors import TraceError
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.traces.wire import RawPlane, decode_plane
 from tb_gpu_doctor.traces.xspace import SpaceItem, walk
 
 
-def decoded_items(path: str) -> Iterator[tuple[SpaceItem, RawPlane | TraceError | None]]:
+def decoded_items(path: str) -> Iterator[tuple[SpaceItem, RawPlane | ProfileError | None]]:
     """The file's items with their planes decoded (or why not; None for texts), one behind the reader.
 
     The compiled decoder leaves Python to others while it works, so one plane is decoded while the next
@@ -18,13 +18,13 @@ def decoded_items(path: str) -> Iterator[tuple[SpaceItem, RawPlane | TraceError 
     that hangs must end with Ctrl+C.
     """
     items = walk(path)
-    before: tuple[SpaceItem, Future[RawPlane | TraceError] | None] | None = None
-    broken: TraceError | None = None
+    before: tuple[SpaceItem, Future[RawPlane | ProfileError] | None] | None = None
+    broken: ProfileError | None = None
     with ThreadPoolExecutor(1) as side:
         while True:
             try:
                 item = next(items, None)
-            except TraceError as error:  # what was read before it comes first
+            except ProfileError as error:  # what was read before it comes first
                 item, broken = None, error
             coming = None
             if item is not None:
@@ -38,8 +38,8 @@ def decoded_items(path: str) -> Iterator[tuple[SpaceItem, RawPlane | TraceError 
         raise broken
 
 
-def _decode(data: bytes) -> RawPlane | TraceError:
+def _decode(data: bytes) -> RawPlane | ProfileError:
     try:
         return decode_plane(data)
-    except TraceError as error:
+    except ProfileError as error:
         return error

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tb_gpu_doctor.files.errors import RemoteError
+from tb_gpu_doctor.errors import ProfileError, RemoteError
 from tb_gpu_doctor.files.fetching import local_copy
 from tb_gpu_doctor.files.names import is_remote
 from tb_gpu_doctor.traces.columns import Trace
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.sessions import ProfileFile
 
 Progress = Callable[[float], None]
@@ -25,11 +24,11 @@ def read_trace(file: ProfileFile, progress: Progress | None = None) -> Trace:
         progress: called with the share of the file that is decoded, 0..1.
 
     Raises:
-        TraceError: the file's ``problem``, or what its reader says; ``unsupported_format`` without a reader;
+        ProfileError: the file's ``problem``, or what its reader says; ``unsupported_format`` without a reader;
             what begins with ``remote_`` where a remote file cannot be fetched.
     """
     if file.problem is not None:
-        raise TraceError(file.problem.code, file.path, **file.problem.params)
+        raise ProfileError(file.problem.code, file.path, **file.problem.params)
     if is_remote(file.path):
         return _read_remote(file, progress or (lambda _share: None))
     # Here, not above: a session needs the readers of its own format only.
@@ -41,7 +40,7 @@ def read_trace(file: ProfileFile, progress: Progress | None = None) -> Trace:
         from tb_gpu_doctor.traces.trace_json import read_trace_json
 
         return read_trace_json(file.path, file.host, progress)
-    raise TraceError("unsupported_format", file.path)
+    raise ProfileError("unsupported_format", file.path)
 
 
 def _read_remote(file: ProfileFile, progress: Progress) -> Trace:
@@ -51,11 +50,11 @@ def _read_remote(file: ProfileFile, progress: Progress) -> Trace:
             here = replace(file, path=path, address="")
             trace = read_trace(here, lambda share: progress(FETCHING + share * (1 - FETCHING)))
             return replace(trace, path=file.path)
-    except TraceError as error:
+    except ProfileError as error:
         raise error.with_path(file.path) from None
     except RemoteError as error:
-        raise TraceError(error.code, file.path, **error.params) from None
+        raise ProfileError(error.code, file.path, **error.params) from None
     except FileNotFoundError:
-        raise TraceError("missing_path", file.path) from None
+        raise ProfileError("missing_path", file.path) from None
     except OSError as error:
-        raise TraceError("io_error", file.path, reason=error.strerror or str(error)) from None
+        raise ProfileError("io_error", file.path, reason=error.strerror or str(error)) from None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tb_gpu_doctor.traces.errors import TraceError
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.traces.sessions import Session
 from tb_gpu_doctor.traces.torch_names import natural_key
 
@@ -184,7 +184,7 @@ def join_sessions(sessions: Sequence[Session], name: str) -> Session:
         name: of the whole.
 
     Raises:
-        TraceError: ``hosts_twice`` where a host is in two of them, ``mixed_formats`` where they cannot be one job.
+        ProfileError: ``hosts_twice`` where a host is in two of them, ``mixed_formats`` where they cannot be one job.
     """
     sessions = _distinct(sessions)
     if len(sessions) == 1:
@@ -196,9 +196,9 @@ def join_sessions(sessions: Sequence[Session], name: str) -> Session:
         hosts |= _hosts(session)
     first = sessions[0]
     if twice:
-        raise TraceError("hosts_twice", first.path, hosts=sorted(twice)[:10])
+        raise ProfileError("hosts_twice", first.path, hosts=sorted(twice)[:10])
     if len({"kineto" if session.files[0].format == "kineto" else "xplane" for session in sessions}) > 1:
-        raise TraceError("mixed_formats", first.path)
+        raise ProfileError("mixed_formats", first.path)
     files = sorted((file for session in sessions for file in session.files), key=lambda file: natural_key(file.host))
     return replace(
         first,

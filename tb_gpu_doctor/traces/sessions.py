@@ -14,12 +14,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from tb_gpu_doctor.files.errors import RemoteError
+from tb_gpu_doctor.errors import ProfileError, RemoteError
 from tb_gpu_doctor.files.names import local_path, shown
 from tb_gpu_doctor.files.system import LOCAL, Entry, Files, files_at
+from tb_gpu_doctor.phrase import Phrase
 from tb_gpu_doctor.recording_format import FILE_SUFFIX as RECORDING_SUFFIX
 from tb_gpu_doctor.recording_format import FOLDER as TELEMETRY_FOLDER
-from tb_gpu_doctor.traces.errors import Note, TraceError
 from tb_gpu_doctor.traces.telemetry_homes import Home, home_beside, nearest_homes, recording_files
 from tb_gpu_doctor.traces.torch_names import TORCH_SUFFIXES, captures, natural_key, torch_stem, worker_of
 
@@ -59,7 +59,7 @@ class ProfileFile:
     format: str
     size_bytes: int
     modified_unix_s: float
-    problem: Note | None = None
+    problem: Phrase | None = None
     address: str = field(default="", repr=False)
     version: str = ""
 
@@ -81,7 +81,7 @@ class Session:
     session: str
     path: str
     files: tuple[ProfileFile, ...]
-    problem: Note | None
+    problem: Phrase | None
     modified_unix_s: float
     size_bytes: int
     homes: tuple[Home, ...] = ()
@@ -129,14 +129,14 @@ class SessionScan:
     root: str
     sessions: tuple[Session, ...]
     searched: tuple[str, ...]
-    problems: tuple[TraceError, ...]
+    problems: tuple[ProfileError, ...]
 
 
 def find_sessions(path: str) -> SessionScan:
     """Find every session below (or at) ``path``.
 
     Raises:
-        TraceError: ``missing_path``, ``no_permission`` or ``io_error`` for ``path`` itself, and what begins with
+        ProfileError: ``missing_path``, ``no_permission`` or ``io_error`` for ``path`` itself, and what begins with
             ``remote_`` for an address; problems below it are collected in the result.
     """
     path = local_path(os.fspath(path))
@@ -145,7 +145,7 @@ def find_sessions(path: str) -> SessionScan:
     try:
         files.stat(path)
     except FileNotFoundError:
-        raise TraceError("missing_path", path) from None
+        raise ProfileError("missing_path", path) from None
     except (OSError, ValueError) as error:
         raise _folder_error(path, error) from None
     if files.isfile(path):
@@ -155,7 +155,7 @@ def find_sessions(path: str) -> SessionScan:
         single = replace(_single_file(files, path), homes=(beside,) if beside else ())
         return SessionScan(path, (single,), (os.path.basename(path),), ())
     files.refresh(path)
-    problems: list[TraceError] = []
+    problems: list[ProfileError] = []
     sessions: list[Session] = []
     homes: list[Home] = []
     for run, folder, torch in _session_folders(files, path, problems, homes):
@@ -169,9 +169,9 @@ def find_sessions(path: str) -> SessionScan:
     searched = (pattern, "**/" + pattern, "*" + XPLANE_SUFFIX, "**/*.pt.trace.json[.gz]", "**/gpu_doctor/*/*")
     if not sessions and not files.readable(path):
         # Of an address the reason is known.
-        raise next((error for error in problems if error.path == path), TraceError("no_permission", path))
+        raise next((error for error in problems if error.path == path), ProfileError("no_permission", path))
     if files.is_cut(path):
-        problems.append(TraceError("remote_cut", path))
+        problems.append(ProfileError("remote_cut", path))
     return SessionScan(path, tuple(sessions), searched, tuple(problems))
 
 
@@ -194,18 +194,18 @@ def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def _folder_error(folder: str, error: OSError | ValueError) -> TraceError:
+def _folder_error(folder: str, error: OSError | ValueError) -> ProfileError:
     if isinstance(error, RemoteError):
-        return TraceError(error.code, folder, **error.params)
+        return ProfileError(error.code, folder, **error.params)
     if isinstance(error, PermissionError):
-        return TraceError("no_permission", folder)
-    return TraceError("io_error", folder, reason=_reason(error))
+        return ProfileError("no_permission", folder)
+    return ProfileError("io_error", folder, reason=_reason(error))
 
 
 _Found = tuple[str, str, list[str]]
 
 
-def _session_folders(files: Files, root: str, problems: list[TraceError], homes: list[Home]) -> Iterator[_Found]:
+def _session_folders(files: Files, root: str, problems: list[ProfileError], homes: list[Home]) -> Iterator[_Found]:
     """(run, folder, PyTorch's files in it) at any depth of ``root``; without such files it is a session folder.
 
     ``root`` may lie inside ``plugins/profile``. ``homes`` takes the runs with telemetry.
@@ -250,7 +250,7 @@ def _session_folders(files: Files, root: str, problems: list[TraceError], homes:
                 later.append((child, f"{run}/{name}" if run else name, depth + 1))
 
 
-def _listed(files: Files, folder: str, problems: list[TraceError]) -> tuple[list[str], list[str]]:
+def _listed(files: Files, folder: str, problems: list[ProfileError]) -> tuple[list[str], list[str]]:
     """(folders, PyTorch's trace files) in a folder."""
     folders, torch = [], []
     try:
@@ -296,7 +296,7 @@ def _torch_sessions(files: Files, run: str, folder: str, names: list[str]) -> It
             yield _session(run, capture.name or base, folder, listed)
 
 
-def _read_session(files: Files, run: str, folder: str, problems: list[TraceError]) -> Session | None:
+def _read_session(files: Files, run: str, folder: str, problems: list[ProfileError]) -> Session | None:
     try:
         names = sorted(files.listdir(folder))
     except FileNotFoundError:
@@ -310,7 +310,7 @@ def _read_session(files: Files, run: str, folder: str, problems: list[TraceError
         for name in names:
             if name.endswith(suffix) and (form == "kineto" or torch_stem(name) is None):
                 host = name[: -len(suffix)]
-                problem = Note(form, {"file": name}) if (suffix, form) in UNREADABLE_SUFFIXES else None
+                problem = Phrase(f"notes.{form}", {"file": name}) if (suffix, form) in UNREADABLE_SUFFIXES else None
                 if host not in listed:
                     listed[host] = _profile_file(files, files.join(folder, name), host, form, problem)
     if not listed:
@@ -332,7 +332,7 @@ def _session(run: str, name: str, folder: str, files: list[ProfileFile]) -> Sess
     )
 
 
-def _profile_file(files: Files, path: str, host: str, form: str, problem: Note | None = None) -> ProfileFile:
+def _profile_file(files: Files, path: str, host: str, form: str, problem: Phrase | None = None) -> ProfileFile:
     size, modified = 0, 0.0
     address = version = ""
     try:
@@ -343,7 +343,7 @@ def _profile_file(files: Files, path: str, host: str, form: str, problem: Note |
             address = files.address(path) if files.address(path) != path else ""
     except OSError as error:
         reason = _reason(error)
-        problem = problem or Note("unreadable_file", {"file": os.path.basename(path), "reason": reason})
+        problem = problem or Phrase("notes.unreadable_file", {"file": os.path.basename(path), "reason": reason})
     return ProfileFile(path, host, form, size, modified, problem, address, version)
 
 
@@ -365,11 +365,11 @@ def _single_file(files: Files, path: str) -> Session:
     for suffix, other in (*_READABLE_SUFFIXES, *UNREADABLE_SUFFIXES, *((s, "trace_json") for s in _JSON_SUFFIXES)):
         if name.endswith(suffix):
             form = other
-            problem = Note(form, {"file": name}) if (suffix, form) in UNREADABLE_SUFFIXES else None
+            problem = Phrase(f"notes.{form}", {"file": name}) if (suffix, form) in UNREADABLE_SUFFIXES else None
             break
     else:
         if name.endswith((".gz", ".zip", ".zst")):
-            problem = Note("unsupported_format", {"file": name})
+            problem = Phrase("notes.unsupported_format", {"file": name})
     folder = os.path.dirname(files.abspath(path))
     listed = [_profile_file(files, path, host_of(path), form, problem)]
     return _session("", os.path.basename(folder), folder, listed)

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tb_gpu_doctor.phrase import Phrase
 from tb_gpu_doctor.traces import classify
 from tb_gpu_doctor.traces.columns import (
     CopyKind,
@@ -25,7 +26,6 @@ from tb_gpu_doctor.traces.columns import (
     device_events,
     host_events,
 )
-from tb_gpu_doctor.traces.errors import Note
 from tb_gpu_doctor.traces.json_columns import Lines, Strings, times_of, wall_start
 from tb_gpu_doctor.traces.json_document import Document, Event, name_of, parse_args, whole
 
@@ -89,7 +89,7 @@ def tf_trace(document: Document, path: str, host: str) -> Trace:
     devices, streams, _ = lines.ordered({})  # met in the order of their ids
     notes = times.notes + document.notes()
     if len(document.complete) >= MAX_WRITTEN_EVENTS:
-        notes += (Note("capped_export", {"count": len(document.complete)}),)
+        notes += (Phrase("notes.capped_export", {"count": len(document.complete)}),)
     worked = [work[row] for row in times.rows[:split].tolist()]
     device_columns = _device_columns(worked, times.start[:split], duration[:split], strings, streams)
     called = [calls[row] for row in (times.rows[split:] - len(work)).tolist()]

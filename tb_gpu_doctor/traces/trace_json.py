@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.traces.columns import Trace
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.json_document import Document, parse_document
 from tb_gpu_doctor.traces.json_file import read_json_bytes
 from tb_gpu_doctor.traces.kineto import kineto_trace
@@ -27,7 +27,7 @@ def read_trace_json(path: str, host: str | None = None, progress: Callable[[floa
         progress: called with the share that is done, 0..1.
 
     Raises:
-        TraceError: see `json_file.read_json_bytes` and `json_document.parse_document`; ``not_trace_json``
+        ProfileError: see `json_file.read_json_bytes` and `json_document.parse_document`; ``not_trace_json``
             also for JSON that no profiler of PyTorch or TensorFlow wrote.
     """
 
@@ -49,7 +49,7 @@ def read_trace_json(path: str, host: str | None = None, progress: Callable[[floa
         elif _is_kineto(document):
             trace = kineto_trace(document, path, label)
         else:
-            raise TraceError("not_trace_json", path)
+            raise ProfileError("not_trace_json", path)
     finally:
         if collecting:
             gc.enable()

@@ -36,8 +36,8 @@ from types import ModuleType
 
 import numpy as np
 
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.traces.columns import Int32, Int64, StringTable, UInt8
-from tb_gpu_doctor.traces.errors import TraceError
 
 
 class SlotKind(IntEnum):
@@ -175,7 +175,7 @@ def decode_plane_compiled(module: ModuleType, data: bytes) -> RawPlane:
             data, _SLOT_SPEC, memory_limit(len(data))
         )
     except ValueError as error:
-        raise TraceError(str(error.args[0]), offset=int(error.args[1])) from None
+        raise ProfileError(str(error.args[0]), offset=int(error.args[1])) from None
     return RawPlane(
         name=name,
         id=ident,
@@ -203,7 +203,7 @@ def decode_plane(data: bytes) -> RawPlane:
     """Decode one XPlane message.
 
     Raises:
-        TraceError: ``malformed`` (params: offset) or ``too_many_events``.
+        ProfileError: ``malformed`` (params: offset) or ``too_many_events``.
     """
     module = compiled()
     if module is not None:

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.traces.columns import Int64, StringTable
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.grouping import distinct
 from tb_gpu_doctor.traces.wire import (
     BASE_ROW_BYTES,
@@ -69,14 +69,14 @@ def decode_plane_numpy(data: bytes) -> RawPlane:
     """Decode one XPlane message; see `tb_gpu_doctor.traces.wire` for the contract.
 
     Raises:
-        TraceError: ``malformed`` (params: offset) or ``too_many_events`` (params: offset = how many).
+        ProfileError: ``malformed`` (params: offset) or ``too_many_events`` (params: offset = how many).
     """
     try:
         return _Decoder(data).decode()
     except MalformedError as error:
-        raise TraceError("malformed", offset=error.offset) from None
+        raise ProfileError("malformed", offset=error.offset) from None
     except TooManyPartsError as error:
-        raise TraceError("too_many_events", offset=error.count) from None
+        raise ProfileError("too_many_events", offset=error.count) from None
 
 
 class _Decoder:
@@ -137,7 +137,7 @@ class _Decoder:
         present = set(index.stat_names.values())
         row = BASE_ROW_BYTES + sum(np.dtype(SLOT_DTYPES[k]).itemsize for n, k in SLOTS if n.encode() in present)
         if count * row > memory_limit(len(self.data)):
-            raise TraceError("too_many_events", offset=count)
+            raise ProfileError("too_many_events", offset=count)
 
     def _named_stats(self, stats: list[tuple[int, Value | None]]) -> Iterator[tuple[bytes, int | float | bytes]]:
         for metadata, value in stats:

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tb_gpu_doctor.errors import ProfileError
+from tb_gpu_doctor.phrase import Phrase
 from tb_gpu_doctor.traces import classify
 from tb_gpu_doctor.traces.columns import (
     Device,
@@ -26,7 +28,6 @@ from tb_gpu_doctor.traces.columns import (
     ordered_device_events,
     ordered_host_events,
 )
-from tb_gpu_doctor.traces.errors import Note, TraceError
 from tb_gpu_doctor.traces.plane_items import decoded_items
 from tb_gpu_doctor.traces.sessions import host_of
 from tb_gpu_doctor.traces.wire import BASE_ROW_BYTES, RawPlane, memory_limit
@@ -66,7 +67,7 @@ def read_xplane(path: str, host: str | None = None, progress: Callable[[float], 
         progress: called with the share of the file that is decoded, 0..1.
 
     Raises:
-        TraceError: see `tb_gpu_doctor.traces.xspace.walk`; also ``malformed`` (params: plane, offset)
+        ProfileError: see `tb_gpu_doctor.traces.xspace.walk`; also ``malformed`` (params: plane, offset)
             and ``too_many_events`` (of a plane; also GPUs or threads).
     """
     builder = _Builder(path, host if host is not None else host_of(path))
@@ -74,13 +75,13 @@ def read_xplane(path: str, host: str | None = None, progress: Callable[[float], 
     seen_any = False
     for item, plane in decoded_items(path):
         seen_any = True
-        if isinstance(plane, TraceError):
+        if isinstance(plane, ProfileError):
             if not builder.plane_count and plane.code == "malformed":
-                raise TraceError("not_xplane", path)
+                raise ProfileError("not_xplane", path)
             if plane.code == "too_many_events":
                 count, limit = plane.params["offset"], memory_limit(len(item.data)) // BASE_ROW_BYTES
-                raise TraceError(plane.code, path, count=max(count, limit), limit=limit, file_offset=item.offset)
-            raise TraceError(plane.code, path, **{**plane.params, "file_offset": item.offset})
+                raise ProfileError(plane.code, path, count=max(count, limit), limit=limit, file_offset=item.offset)
+            raise ProfileError(plane.code, path, **{**plane.params, "file_offset": item.offset})
         if plane is not None:
             builder.add_plane(plane)
         else:
@@ -88,7 +89,7 @@ def read_xplane(path: str, host: str | None = None, progress: Callable[[float], 
         if progress is not None:
             progress(min((item.offset + len(item.data)) / size, 1.0))
     if not seen_any or not builder.looks_like_xspace():
-        raise TraceError("not_xplane", path)
+        raise ProfileError("not_xplane", path)
     return builder.trace()
 
 
@@ -160,7 +161,7 @@ class _Builder:
         stats = {stat.decode("utf-8", "replace"): value for stat, value in plane.stats}
         if ident not in self.device_index:
             if len(self.devices) >= MAX_DEVICES:
-                raise TraceError("too_many_events", self.path, count=MAX_DEVICES + 1, limit=MAX_DEVICES)
+                raise ProfileError("too_many_events", self.path, count=MAX_DEVICES + 1, limit=MAX_DEVICES)
             self.device_index[ident] = len(self.devices)
             self.devices.append(_device(len(self.devices), self.host, ident, stats))
         device = self.device_index[ident]
@@ -213,7 +214,7 @@ class _Builder:
             key = (plane.name, line_id)
             if key not in self.thread_index:
                 if len(self.threads) >= MAX_THREADS:
-                    raise TraceError("too_many_events", self.path, count=MAX_THREADS + 1, limit=MAX_THREADS)
+                    raise ProfileError("too_many_events", self.path, count=MAX_THREADS + 1, limit=MAX_THREADS)
                 name = (plane.line_display_name[line] or plane.line_name[line])[:1024].decode("utf-8", "replace")
                 self.thread_index[key] = len(self.threads)
                 self.threads.append(HostThread(len(self.threads), line_id, name))
@@ -266,9 +267,9 @@ class _Builder:
         self._order_devices()
         notes = []
         if self.implausible:
-            notes.append(Note("implausible_times", {"count": self.implausible}))
+            notes.append(Phrase("notes.implausible_times", {"count": self.implausible}))
         if self.negative:
-            notes.append(Note("negative_durations", {"count": self.negative}))
+            notes.append(Phrase("notes.negative_durations", {"count": self.negative}))
         recorded = None
         wall_start = self.start_unix_ns if not self.base_ns else None
         device, stats = _joined_device(self.device_parts)

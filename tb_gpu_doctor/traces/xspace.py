@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from tb_gpu_doctor.traces.errors import TraceError
+from tb_gpu_doctor.errors import ProfileError
 
 # Planes of a real file: one a GPU and a few of the host. More is an attack on the reader.
 MAX_PLANES = 65_536
@@ -40,21 +40,21 @@ def walk(path: str) -> Iterator[SpaceItem]:
     """The planes and texts of a file, in file order.
 
     Raises:
-        TraceError: ``missing_path``, ``no_permission``, ``io_error``, ``empty_file``, ``not_xplane``,
+        ProfileError: ``missing_path``, ``no_permission``, ``io_error``, ``empty_file``, ``not_xplane``,
             ``truncated`` (params: offset, missing_bytes) or ``malformed`` (params: offset).
     """
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size == 0:
-                raise TraceError("empty_file", path)
+                raise ProfileError("empty_file", path)
             yield from _walk(file, size, path)
     except FileNotFoundError:
-        raise TraceError("missing_path", path) from None
+        raise ProfileError("missing_path", path) from None
     except PermissionError:
-        raise TraceError("no_permission", path) from None
+        raise ProfileError("no_permission", path) from None
     except (OSError, ValueError) as error:  # ValueError: a path that no file can have
-        raise TraceError("io_error", path, reason=getattr(error, "strerror", None) or str(error)) from None
+        raise ProfileError("io_error", path, reason=getattr(error, "strerror", None) or str(error)) from None
 
 
 def _walk(file: BinaryIO, size: int, path: str) -> Iterator[SpaceItem]:
@@ -77,12 +77,12 @@ def _walk(file: BinaryIO, size: int, path: str) -> Iterator[SpaceItem]:
             offset = file.tell()
             if length > size - offset:
                 if planes or (number == _FIELD_PLANE and file.read(1)[:1] in map(_byte, _PLANE_TAGS)):
-                    raise TraceError("truncated", path, offset=size, missing_bytes=length - (size - offset))
-                raise TraceError("not_xplane", path)
+                    raise ProfileError("truncated", path, offset=size, missing_bytes=length - (size - offset))
+                raise ProfileError("not_xplane", path)
             if number == _FIELD_PLANE:
                 planes += 1
                 if planes > MAX_PLANES:
-                    raise TraceError("malformed", path, offset=start)
+                    raise ProfileError("malformed", path, offset=start)
                 yield SpaceItem("plane", _read(file, length, path), offset)
             elif number in _KINDS:
                 yield SpaceItem(_KINDS[number], _read(file, min(length, _MAX_TEXT_BYTES), path), offset)
@@ -99,15 +99,15 @@ def _byte(value: int) -> bytes:
     return bytes((value,))
 
 
-def _broken(path: str, offset: int, planes: int) -> TraceError:
+def _broken(path: str, offset: int, planes: int) -> ProfileError:
     """Bytes that are no field: behind good planes the file is damaged, before any it is something else."""
-    return TraceError("malformed", path, offset=offset) if planes else TraceError("not_xplane", path)
+    return ProfileError("malformed", path, offset=offset) if planes else ProfileError("not_xplane", path)
 
 
 def _read(file: BinaryIO, length: int, path: str) -> bytes:
     data = file.read(length)
     if len(data) < length:  # shortened by its writer since we looked at its size
-        raise TraceError("truncated", path, offset=file.tell(), missing_bytes=length - len(data))
+        raise ProfileError("truncated", path, offset=file.tell(), missing_bytes=length - len(data))
     return data
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tb_gpu_doctor.analysis.analyse import analyse
 from tb_gpu_doctor.analysis.results import Steps, Window
 from tb_gpu_doctor.analysis.steps import MAX_CELLS
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace, device_events, host_events
-from tb_gpu_doctor.traces.errors import TraceError
 from tests.analysis import brute_force
 from tests.analysis.small_traces import STREAMS_PER_GPU, US, Recorder, traces
 from tests.real_traces import XPLANE_FOLDERS, real_trace
@@ -339,7 +339,7 @@ def test_steps_of_more_gpus_than_fit_in_memory_are_refused() -> None:
     record = Recorder(gpus=1_024)
     for step in range(MAX_CELLS // 1_024 + 1):
         record.step("python", step, step * 10, step * 10 + 9)
-    with pytest.raises(TraceError, match="too_many_events"):
+    with pytest.raises(ProfileError, match="too_many_events"):
         analyse(record.trace())
 
 

@@ -12,8 +12,8 @@ from tb_gpu_doctor.cache.remember import recalled, remembered
 from tb_gpu_doctor.cache.session_state import state_of
 from tb_gpu_doctor.cache.store import Store, default_store
 from tb_gpu_doctor.comparing import summary_of_path
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.plugin.session_view import analyse
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.sessions import Session, find_sessions
 
 OLD = 1_700_000_000
@@ -94,9 +94,9 @@ def test_failures_and_partial_results_are_not_kept(logdir: Path, tmp_path: Path)
     assert remembered(session, "x", str, lambda: ("other class", True), store) == "other class"
 
     def fail() -> tuple[int, bool]:
-        raise TraceError("malformed", "x")
+        raise ProfileError("malformed", "x")
 
-    with pytest.raises(TraceError):
+    with pytest.raises(ProfileError):
         remembered(session, "y", int, fail, store)
     assert remembered(session, "y", int, lambda: (4, True), store) == 4
 

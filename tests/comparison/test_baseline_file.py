@@ -19,10 +19,10 @@ from tb_gpu_doctor.comparison import baseline_file
 from tb_gpu_doctor.comparison.check import Limits, check
 from tb_gpu_doctor.comparison.compare import compare
 from tb_gpu_doctor.comparison.summary import TELEMETRY, KernelSum
+from tb_gpu_doctor.errors import DocumentError
 from tb_gpu_doctor.report.check_report import FORMATS
 from tb_gpu_doctor.report.comparison_report import comparison_dict, print_comparison
 from tb_gpu_doctor.texts import has_text
-from tb_gpu_doctor.traces.errors import TraceError
 from tests.comparison.summaries import MS, read_back, summary, written
 
 
@@ -71,7 +71,7 @@ def test_a_baseline_reads_well_in_a_review() -> None:
 def test_what_is_no_baseline_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "b.json"
     path.write_bytes(content)
-    with pytest.raises(TraceError) as caught:
+    with pytest.raises(DocumentError) as caught:
         baseline_file.read(str(path))
     assert caught.value.code == "bad_baseline" and caught.value.path == str(path)
 
@@ -79,10 +79,10 @@ def test_what_is_no_baseline_is_refused(tmp_path: Path, content: bytes) -> None:
 def test_newer_formats_and_missing_files_are_told_apart(tmp_path: Path) -> None:
     path = tmp_path / "b.json"
     path.write_text(json.dumps({**written(summary()), "version": 99}), encoding="utf-8")
-    with pytest.raises(TraceError) as caught:
+    with pytest.raises(DocumentError) as caught:
         baseline_file.read(str(path))
     assert caught.value.code == "newer_baseline"
-    with pytest.raises(TraceError) as caught:
+    with pytest.raises(DocumentError) as caught:
         baseline_file.read(str(tmp_path / "none.json"))
     assert caught.value.code == "unreadable_file"
 
@@ -109,7 +109,7 @@ def test_no_wrong_value_gets_through_as_a_crash(tmp_path: Path, data: st.DataObj
     path.write_text(json.dumps(content), encoding="utf-8")
     try:
         run = baseline_file.read(str(path))
-    except TraceError as error:
+    except DocumentError as error:
         assert error.code in ("bad_baseline", "newer_baseline")
         return
     # What is read can be compared, judged and written, whatever it says.
@@ -162,10 +162,10 @@ def test_kinds_of_another_version_are_left_out_and_other_words_are_refused(tmp_p
     read = read_back(tmp_path, content)
     assert [found.kind for found in read.findings] == ["input_bound"] and read.doubts == ("no_steps",)
     for name, value in (("verdict", "x"), ("steps", {**content["steps"], "source": "x"})):
-        with pytest.raises(TraceError):
+        with pytest.raises(DocumentError):
             read_back(tmp_path, {**content, name: value})
     for count, walls in ((0, [1.0]), (3, []), (1, [1.0, 1.0])):
-        with pytest.raises(TraceError):
+        with pytest.raises(DocumentError):
             read_back(
                 tmp_path, {**content, "steps": {**content["steps"], "count": count, "wall_ms": walls, "parts_ms": {}}}
             )
@@ -181,6 +181,6 @@ def test_files_of_the_first_release_are_read(tmp_path: Path) -> None:
 def test_what_is_damaged_is_named(tmp_path: Path) -> None:
     content = written(summary())
     content["steps"]["wall_ms"][2] = "x"
-    with pytest.raises(TraceError) as caught:
+    with pytest.raises(DocumentError) as caught:
         read_back(tmp_path, content)
     assert "steps.wall_ms" in caught.value.params["reason"]

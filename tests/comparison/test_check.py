@@ -13,7 +13,7 @@ from tb_gpu_doctor.analysis.step_costs import PART_IDS
 from tb_gpu_doctor.comparison.check import EXIT_STATUS, CheckResult, Limits, check, read_limits
 from tb_gpu_doctor.comparison.summary import FindingSum
 from tb_gpu_doctor.diagnosis.registry import kinds
-from tb_gpu_doctor.traces.errors import TraceError
+from tb_gpu_doctor.errors import DocumentError
 from tests.comparison.summaries import MS, summary
 from tests.comparison.test_compare import finding, noisy
 
@@ -309,13 +309,13 @@ def test_every_setting_arrives(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_meant_is_an_error(tmp_path: Path, content: str | bytes, code: str, name: str | None) -> None:
-    with pytest.raises(TraceError) as caught:
+    with pytest.raises(DocumentError) as caught:
         read_limits(written(tmp_path, content), kinds())
     assert (caught.value.code, caught.value.params.get("name")) == (code, name)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TraceError) as caught:
+    with pytest.raises(DocumentError) as caught:
         read_limits(str(tmp_path / "none.toml"), kinds())
     assert caught.value.code == "unreadable_file"
 

@@ -22,6 +22,7 @@ from tb_gpu_doctor.analysis.results import (
 from tb_gpu_doctor.analysis.step_costs import step_costs
 from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
 from tb_gpu_doctor.diagnosis.context import HostProfile
+from tb_gpu_doctor.phrase import Phrase
 from tb_gpu_doctor.traces.columns import (
     PS_PER_MS,
     Device,
@@ -32,7 +33,6 @@ from tb_gpu_doctor.traces.columns import (
     device_events,
     host_events,
 )
-from tb_gpu_doctor.traces.errors import Note
 
 MS = PS_PER_MS
 KERNEL, HOST_EVENT = "step_kernel", "IteratorGetNextOp::DoCompute"
@@ -44,7 +44,7 @@ def trace(
     names: Sequence[str] = (),
     errors: Sequence[str] = (),
     warnings: Sequence[str] = (),
-    notes: Sequence[Note] = (),
+    notes: Sequence[Phrase] = (),
     host: str = "worker0",
     steps: int = 10,
     step_ms: float = 100,

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.rules import dropped_events
+from tb_gpu_doctor.phrase import Phrase
 from tb_gpu_doctor.report.sentences import say
-from tb_gpu_doctor.traces.errors import Note
 from tests.diagnosis.build import profile
 
 
 def test_a_capped_export_is_said_to_be_one() -> None:
     whole, capped = profile(1, label="whole"), profile(1, label="capped")
-    note = Note("capped_export", {"count": 1_000_000})
+    note = Phrase("notes.capped_export", {"count": 1_000_000})
     capped = replace(capped, trace=replace(capped.trace, format="trace_json", notes=(note,)))
     assert list(dropped_events.check(Context((whole,)))) == []
     (finding,) = dropped_events.check(Context((whole, capped)))

@@ -13,7 +13,7 @@ from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.engine import MAX_KERNELS, diagnose_profiles, order_findings
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase, Severity
 from tb_gpu_doctor.diagnosis.registry import kinds
-from tb_gpu_doctor.traces.errors import Note, TraceError
+from tb_gpu_doctor.errors import ProfileError
 from tests.diagnosis.build import MS, arrivals, kernel, profile
 
 KINDS = sorted(kinds())
@@ -124,8 +124,8 @@ def test_only_the_longest_kernels_are_listed() -> None:
 
 
 def test_warnings_tell_of_files_left_out_and_of_repairs() -> None:
-    failure = TraceError("truncated", "/logs/b.xplane.pb", offset=5, missing_bytes=9)
-    made = profile(1, warnings=["careful"], errors=["broken"], notes=[Note("negative_durations", {"count": 3})])
+    failure = ProfileError("truncated", "/logs/b.xplane.pb", offset=5, missing_bytes=9)
+    made = profile(1, warnings=["careful"], errors=["broken"], notes=[Phrase("notes.negative_durations", {"count": 3})])
     diagnosis = diagnose_profiles([made], failures=[failure])
     assert diagnosis.warnings == (
         Phrase("report.unreadable_file", {"error": failure}),

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tb_gpu_doctor.errors import RemoteError
 from tb_gpu_doctor.files.backends import _options, install_command, open_backend
-from tb_gpu_doctor.files.errors import RemoteError
 from tb_gpu_doctor.files.infos import modified_ns, tag_of
 
 WHEN = datetime(2026, 3, 1, 12, 30, 15, 250_000, tzinfo=timezone.utc)

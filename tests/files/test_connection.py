@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from tb_gpu_doctor.errors import RemoteError
 from tb_gpu_doctor.files import connection as module
 from tb_gpu_doctor.files.connection import Connection
-from tb_gpu_doctor.files.errors import RemoteError
 from tb_gpu_doctor.files.patience import VARIABLE
 
 

@@ -7,10 +7,10 @@ from ftplib import error_perm, error_temp
 
 import pytest
 
-from tb_gpu_doctor.files.errors import RemoteError, translated
+from tb_gpu_doctor.errors import ProfileError, RemoteError
+from tb_gpu_doctor.files.errors import translated
 from tb_gpu_doctor.report.sentences import error_sentence
 from tb_gpu_doctor.texts import languages
-from tb_gpu_doctor.traces.errors import TraceError
 
 
 class NoCredentialsError(Exception):
@@ -66,7 +66,7 @@ def test_what_it_means(error: Exception, code: str) -> None:
     assert isinstance(found, RemoteError) and found.code == code
     assert "SECRET" not in str(found)
     for lang in languages():
-        sentence = error_sentence(TraceError(found.code, "gs://bucket/logs", **found.params), lang)
+        sentence = error_sentence(ProfileError(found.code, "gs://bucket/logs", **found.params), lang)
         assert "gs://bucket/logs" in sentence and "\n" not in sentence and "{" not in sentence
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tb_gpu_doctor.errors import RemoteError
 from tb_gpu_doctor.files import fetching, patience
-from tb_gpu_doctor.files.errors import RemoteError
 from tb_gpu_doctor.files.fetching import local_copy, read_head
 from tests.remote_stores import OddStore, in_memory, odd_store, web_server
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import fsspec
 import pytest
 
+from tb_gpu_doctor.errors import RemoteError
 from tb_gpu_doctor.files import looking, remote
-from tb_gpu_doctor.files.errors import RemoteError
 from tb_gpu_doctor.files.remote import RemoteFiles
 from tests.remote_stores import OddStore, in_memory, odd_store
 

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
+from tb_gpu_doctor.errors import ProfileError, RemoteError
 from tb_gpu_doctor.files import fetching
-from tb_gpu_doctor.files.errors import RemoteError
 from tb_gpu_doctor.files.fetching import local_copy, read_head
 from tb_gpu_doctor.files.remote import RemoteFiles, remote_at
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.sessions import find_sessions
 from tests.remote_servers import ENCODED, PASSWORD, USER, Gcs, Sftp, ftp_server, gcs_server, sftp_server
 from tests.remote_stores import S3, files_below, s3_server
@@ -135,7 +134,7 @@ def test_what_goes_between_listing_and_reading(place: Place) -> None:
     for path in ("a/c.pb", "nothing/c.pb"):
         with pytest.raises(FileNotFoundError), local_copy(f"{place.address}/{path}"):
             pass
-    with pytest.raises(TraceError) as raised:
+    with pytest.raises(ProfileError) as raised:
         find_sessions(f"{place.address}/nothing")
     assert raised.value.code == "missing_path" and raised.value.path == f"{place.shown}/nothing"
 
@@ -207,7 +206,7 @@ def test_a_server_that_goes_away(root: Path) -> None:
         for address, code in addresses.items():
             remote_at(address)._told = None
             began = time.monotonic()
-            with pytest.raises(TraceError) as raised:
+            with pytest.raises(ProfileError) as raised:
                 find_sessions(address)
             assert (raised.value.code, time.monotonic() - began < 5) == (code, True)
 

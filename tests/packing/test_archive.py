@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tb_gpu_doctor.errors import PackError
 from tb_gpu_doctor.packing import archive
 from tb_gpu_doctor.packing.archive import safe_path, unpack_archive, write_archive
-from tb_gpu_doctor.packing.errors import PackError
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.packing.json_rewrite import rewrite_json
 from tb_gpu_doctor.packing.names import Names
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.trace_json import read_trace_json
 from tests.packing.test_xplane_rewrite import assert_equal_but_for_names
 
@@ -130,7 +130,7 @@ def test_what_writers_get_wrong_is_mended_and_other_files_are_refused(tmp_path: 
         (b"{}", "not_trace_json"),
     ):
         path.write_bytes(data)
-        with pytest.raises(TraceError) as caught:
+        with pytest.raises(ProfileError) as caught:
             rewritten(path, target, Names(), True)
         assert caught.value.code == code
 

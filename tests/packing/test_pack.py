@@ -13,14 +13,13 @@ import pytest
 
 from tb_gpu_doctor.api import diagnose_session
 from tb_gpu_doctor.cli.pack import chosen_sessions
+from tb_gpu_doctor.errors import PackError, ProfileError
 from tb_gpu_doctor.packing.archive import unpack_archive
 from tb_gpu_doctor.packing.check import same_findings, told_names
-from tb_gpu_doctor.packing.errors import PackError
 from tb_gpu_doctor.packing.meaning import telling_words
 from tb_gpu_doctor.packing.names import is_public_word
 from tb_gpu_doctor.packing.pack import DIAGNOSES, MANIFEST, pack_sessions
 from tb_gpu_doctor.packing.view import manifest, opened
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.read import read_trace
 from tb_gpu_doctor.traces.sessions import Session, find_sessions
 from tb_gpu_doctor.traces.xspace import walk
@@ -155,7 +154,7 @@ def test_sessions_are_chosen_by_run_and_name(tmp_path: Path) -> None:
     both = chosen_sessions(scan, None, ["2026_03_02_09_14_05", "slow_gpu/2026_03_03_10_41_37"])
     assert [s.run for s in both] == ["input_bound", "slow_gpu"]
     assert [s.format for s in chosen_sessions(scan, "slow_gpu", ["telemetry"])[0].files] == ["telemetry"]
-    with pytest.raises(TraceError):
+    with pytest.raises(ProfileError):
         chosen_sessions(scan, "no_such_run", None)
 
 
@@ -177,7 +176,7 @@ def test_damaged_files_are_left_out_and_told(tmp_path: Path) -> None:
     assert packed.files == 1 and [error.code for error in packed.left_out] == ["truncated"]
     (folder / "a.xplane.pb").unlink()
     sessions = [find_sessions(str(tmp_path / "logs")).sessions[0]]
-    with pytest.raises(TraceError):
+    with pytest.raises(ProfileError):
         pack_sessions(sessions, str(tmp_path / "q.zip"), redact=True)
     assert not (tmp_path / "q.zip").exists()
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from tb_gpu_doctor.analysis.analyse import analyse
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.packing.names import Names
 from tb_gpu_doctor.packing.xplane_rewrite import rewrite_xplane
 from tb_gpu_doctor.traces.columns import DeviceEvents, HostEvents, Trace
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.xplane import read_xplane
 from tests.packing.spaces import SECRETS, planted, schema, with_unknown_fields
 from tests.real_traces import XPLANE_FOLDERS, xplane_path
@@ -144,7 +144,7 @@ def test_damaged_files_are_refused_or_written_and_never_break(space_path: Path, 
         path.write_bytes(bytes(broken[: rng.randint(1, len(broken))] if rng.random() < 0.3 else broken))
         try:
             rewritten(path, Names(), rng.random() < 0.5)
-        except TraceError:
+        except ProfileError:
             refused += 1
     assert refused
 

@@ -20,13 +20,13 @@ import pytest
 from simulator.large_job import write_job
 from tb_gpu_doctor.api import diagnose_session
 from tb_gpu_doctor.cli.main import main
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.parallel import cluster as clusters
 from tb_gpu_doctor.parallel.cluster import DaskCluster, dask_cluster
 from tb_gpu_doctor.parallel.many_files import read_files, working_on
 from tb_gpu_doctor.parallel.remote import hold, tell, told_of
 from tb_gpu_doctor.parallel.sketch import column
 from tb_gpu_doctor.report.sentences import error_sentence
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.sessions import Session, find_sessions
 
 dask = pytest.importorskip("dask")
@@ -228,7 +228,7 @@ def test_no_scheduler_is_one_line_soon(job: Session, capsys: pytest.CaptureFixtu
 
 def test_what_listens_may_be_no_scheduler(job: Session, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(clusters, "CONNECT_TIMEOUT_S", 0.5)
-    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(TraceError) as raised:
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(ProfileError) as raised:
         DaskCluster(f"tcp://127.0.0.1:{silent.getsockname()[1]}")
     assert raised.value.code == "cluster_unreachable"
 
@@ -242,11 +242,11 @@ def test_without_dask_it_says_what_to_install(job: Session, monkeypatch, capsys:
 def test_a_cluster_without_workers_and_one_that_ends(job: Session):
     with distributed.LocalCluster(n_workers=0, dashboard_address=None, host="127.0.0.1") as empty:
         with dask_cluster(empty.scheduler_address, patience_s=0.3) as cluster:
-            with pytest.raises(TraceError) as raised:
+            with pytest.raises(ProfileError) as raised:
                 read_files(job.files, lambda _stage, _done: None, cluster)
             assert raised.value.code == "cluster_no_workers"
         lost = DaskCluster(empty.scheduler_address)
-    with pytest.raises(TraceError) as raised:
+    with pytest.raises(ProfileError) as raised:
         read_files(job.files, lambda _stage, _done: None, lost)
     assert raised.value.code in ("cluster_lost", "cluster_failed")
     lost.shutdown()
@@ -261,7 +261,7 @@ def test_a_closed_connection_is_told_whatever_is_wanted(local, job: Session):
             lambda: found.traces[0].device_events.start,
             lambda: cluster.work(column, [(trace.elsewhere, ("trace.strings", "blob")) for trace in found.traces]),
         ):
-            with pytest.raises(TraceError) as raised:
+            with pytest.raises(ProfileError) as raised:
                 wanted()
             assert raised.value.code == "cluster_lost"
     assert not logging.getLogger("distributed.client").isEnabledFor(logging.CRITICAL)
@@ -272,7 +272,7 @@ def test_a_scheduler_that_has_forgotten_the_work_is_lost(local, job: Session):
         found = diagnose_session(job, executor=cluster)
         for trace in found.traces:
             trace.elsewhere.held.cancel(force=True)
-        with pytest.raises(TraceError) as raised:
+        with pytest.raises(ProfileError) as raised:
             _ = found.traces[0].device_events.start
     assert raised.value.code == "cluster_lost"
 
@@ -295,7 +295,7 @@ def test_a_lost_file_that_no_worker_can_read_again_is_told(job: Session, tmp_pat
                 shutil.rmtree(session.path)
                 os.kill(pid, signal.SIGKILL)
 
-        with pytest.raises(TraceError) as raised:
+        with pytest.raises(ProfileError) as raised:
             diagnose_session(session, kill, executor=cluster)
     assert killed and raised.value.code == "file_not_on_worker"
     assert raised.value.path in [file.path for file in session.files]
@@ -303,7 +303,7 @@ def test_a_lost_file_that_no_worker_can_read_again_is_told(job: Session, tmp_pat
 
 def test_a_worker_of_another_version_is_told(job: Session):
     outcome = told_of(tell(hold(job.files[0], "0.0.1")), job.files[0])
-    assert isinstance(outcome, TraceError) and outcome.code == "cluster_other_version"
+    assert isinstance(outcome, ProfileError) and outcome.code == "cluster_other_version"
     assert "0.0.1" in error_sentence(outcome, "es")
 
 
@@ -317,7 +317,7 @@ def test_a_file_that_ends_its_workers_is_told(job: Session):
         dask_cluster(deadly.scheduler_address) as cluster,
     ):
         outcome = cluster.outcome(cluster.submit(os._exit, 9), job.files[0])
-        assert isinstance(outcome, TraceError)
+        assert isinstance(outcome, ProfileError)
         assert (outcome.code, outcome.path) == ("cluster_worker_died", job.files[0].path)
         assert job.files[0].path in error_sentence(outcome, "es")
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from simulator.large_job import write_job
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.parallel.compact import pack, unpack
 from tb_gpu_doctor.parallel.one_file import analyse_file
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.sessions import find_sessions
 
 DTYPES = ("<i8", "<i4", "<i2", "<i1", "<u1", "<u4", "<u8", "<f4", "<f8", "?")
@@ -70,5 +70,5 @@ def test_a_file_comes_back_and_is_small(tmp_path: Path, form: str):
 
 
 def test_errors_travel():
-    error = unpack(pack(TraceError("cut_off", "a/b", offset=7)))
+    error = unpack(pack(ProfileError("cut_off", "a/b", offset=7)))
     assert (error.code, error.path, error.params) == ("cut_off", "a/b", {"offset": 7})

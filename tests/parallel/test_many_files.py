@@ -21,11 +21,11 @@ import pytest
 from simulator.large_job import write_job
 from simulator.large_xplane import Shape, generate
 from tb_gpu_doctor.api import diagnose_session
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.parallel.many_files import read_files
 from tb_gpu_doctor.parallel.one_file import analyse_file
 from tb_gpu_doctor.parallel.plan import VARIABLE
 from tb_gpu_doctor.report.sentences import error_sentence
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.related import join_sessions
 from tb_gpu_doctor.traces.sessions import ProfileFile, Session, find_sessions
 from tests.cli.profiles import session_file
@@ -134,7 +134,7 @@ def test_bad_ranks_are_told_and_left_out(monkeypatch: pytest.MonkeyPatch, jobs: 
 def test_without_any_good_file_the_first_reason_is_given(two_workers, tmp_path: Path):
     for host in ("a", "b", "c"):
         session_file(tmp_path, host).write_bytes(b"nonsense" * 100)
-    with pytest.raises(TraceError) as raised:
+    with pytest.raises(ProfileError) as raised:
         diagnose_session(only_session(tmp_path))
     assert raised.value.code == "not_xplane" and raised.value.path.endswith("a.xplane.pb")
 
@@ -182,7 +182,7 @@ def test_a_file_whose_process_dies_again_is_reported(two_workers, jobs: Path):
     files = list(only_session(jobs / "kineto").files)
     files[0] = deadly(files[0], [9, 9])
     first, *others = read_files(files, lambda _stage, _done: None)
-    assert isinstance(first, TraceError)
+    assert isinstance(first, ProfileError)
     assert (first.code, first.path, first.params) == ("worker_died", files[0].path, {"reason": "exit status 9"})
     assert [outcome[0].rank for outcome in others] == [1, 2, 3]
     sentence = error_sentence(first, "en")

@@ -10,7 +10,7 @@ import pytest
 from tb_gpu_doctor.parallel import plan, resources
 from tb_gpu_doctor.parallel.plan import claimed, may_start_processes, wanted_workers
 from tb_gpu_doctor.parallel.resources import available_memory_bytes, return_free_memory, usable_cores
-from tb_gpu_doctor.traces.errors import Note
+from tb_gpu_doctor.phrase import Phrase
 from tb_gpu_doctor.traces.sessions import ProfileFile
 
 GIB = 1 << 30
@@ -52,7 +52,7 @@ def test_the_user_has_the_last_word_but_for_memory(monkeypatch: pytest.MonkeyPat
 
 
 def test_files_known_to_be_unreadable_need_no_process():
-    broken = [ProfileFile("x", "x", "xplane", GIB, 0.0, Note("riegeli"))] * 10
+    broken = [ProfileFile("x", "x", "xplane", GIB, 0.0, Phrase("notes.riegeli"))] * 10
     assert wanted_workers([*broken, *files(2, GIB)], 8, 64 * GIB) == 2
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.parallel.processes import WorkerDied, WorkerProcesses, WorkersCannotStart
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.read import read_trace
 from tb_gpu_doctor.traces.sessions import ProfileFile
 
@@ -91,7 +91,7 @@ def test_calls_their_results_and_their_exceptions(pool: WorkerProcesses):
     assert "truediv" in str(raised.value.__cause__) or "division" in str(raised.value.__cause__)
     with pytest.raises(FileNotFoundError):
         pool.submit(os.stat, "/no/such/file").result(60)
-    with pytest.raises(TraceError) as unread:
+    with pytest.raises(ProfileError) as unread:
         pool.submit(read_trace, ProfileFile("/no/such/file", "h", "xplane", 1, 0.0)).result(60)
     assert (unread.value.code, unread.value.path) == ("missing_path", "/no/such/file")
     assert pool.submit(os.getppid).result(60) == os.getpid()

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.plugin import analyses
 from tb_gpu_doctor.plugin.analyses import MAX_FAILURES, Analyses, Job, Progress, Report
-from tb_gpu_doctor.traces.errors import TraceError
 
 WAIT_S = 20
 
@@ -83,7 +83,7 @@ def test_failures_are_kept_with_their_reason():
     def run(report: Report) -> Sized:
         calls.append(1)
         report("decoding", 0.4)
-        raise TraceError("truncated", "/logs/a.xplane.pb", offset=12)
+        raise ProfileError("truncated", "/logs/a.xplane.pb", offset=12)
 
     worker: Analyses[Sized] = Analyses()
     job = done(worker.submit("key", "place", run))
@@ -106,8 +106,8 @@ def test_a_crash_becomes_an_answer_and_the_worker_lives_on(raised: Exception, co
 
 @pytest.mark.parametrize(
     ("raised", "again"),
-    [(MemoryError(), True), (TraceError("worker_died", "/logs/a", reason="SIGKILL"), True), (KeyError("x"), True),
-     (TraceError("truncated", "/logs/a", offset=3), False)],
+    [(MemoryError(), True), (ProfileError("worker_died", "/logs/a", reason="SIGKILL"), True), (KeyError("x"), True),
+     (ProfileError("truncated", "/logs/a", offset=3), False)],
 )  # fmt: skip
 def test_what_was_not_the_files_fault_is_tried_again(monkeypatch: pytest.MonkeyPatch, raised: Exception, again: bool):
     def run(report: Report) -> Sized:
@@ -160,7 +160,7 @@ def test_results_are_bounded_by_bytes_but_the_newest_stays():
 
 def test_failures_are_bounded_too():
     def run(report: Report) -> Sized:
-        raise TraceError("truncated")
+        raise ProfileError("truncated")
 
     worker: Analyses[Sized] = Analyses(workers=1)
     for index in range(MAX_FAILURES + 5):
@@ -221,7 +221,7 @@ def test_a_failure_keeps_nothing_of_the_file_alive() -> None:
         try:
             raise ValueError("inside")
         except ValueError as error:
-            raise TraceError("cut_off", "a") from error
+            raise ProfileError("cut_off", "a") from error
 
     job = worker.submit("key", "owner", fail)
     assert job.finished.wait(10)

@@ -13,11 +13,11 @@ from tb_gpu_doctor.cli.main import main
 from tb_gpu_doctor.comparing import compare_paths, history_of_path
 from tb_gpu_doctor.comparison.history import HistoryEntry, build_history
 from tb_gpu_doctor.diagnosis.model import Phrase
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.plugin import analyses
 from tb_gpu_doctor.plugin.history_view import HistoryView, Summaries
 from tb_gpu_doctor.report.comparison_report import comparison_dict
 from tb_gpu_doctor.report.history_report import history_dict
-from tb_gpu_doctor.traces.errors import TraceError
 from tests.comparison.summaries import summary
 from tests.plugin.test_routes import Site
 
@@ -109,7 +109,7 @@ def test_a_session_that_could_not_be_reached_is_asked_for_again(monkeypatch: pyt
     pool = analyses.Analyses[HistoryView](workers=1)
 
     def view(code: str) -> HistoryView:
-        problem = Phrase("history.problems.unreadable", {"reason": TraceError(code, "x")})
+        problem = Phrase("history.problems.unreadable", {"reason": ProfileError(code, "x")})
         return HistoryView(build_history([HistoryEntry("run", "s", 0.0, None, problem)]))
 
     for code, again in (("remote_unreachable", True), ("malformed", False)):

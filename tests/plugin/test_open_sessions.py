@@ -14,11 +14,11 @@ import pytest
 from tb_gpu_doctor.cache.store import default_store
 from tb_gpu_doctor.comparing import summary_of_session
 from tb_gpu_doctor.comparison.summary import RunSummary
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.parallel.transport import _is_mapped
 from tb_gpu_doctor.plugin import open_sessions, worker_process
 from tb_gpu_doctor.plugin.logdir import Root, shown_path
 from tb_gpu_doctor.plugin.session_view import SessionView, analyse
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.sessions import Session, find_sessions
 
 OLD = 1_700_000_000
@@ -89,7 +89,7 @@ def test_errors_come_through(logdir: Path) -> None:
     alone = dataclasses.replace(session, files=session.files[:1])
     for open_it in (lambda: open_sessions.open_view(alone, Root("", str(logdir)), nothing),
                     lambda: open_sessions.open_summary(alone, nothing)):  # fmt: skip
-        with pytest.raises(TraceError) as error:
+        with pytest.raises(ProfileError) as error:
             open_it()
         assert error.value.code == "not_xplane" and error.value.path == session.files[0].path
 
@@ -98,7 +98,7 @@ def test_what_is_fetched_is_read_here(logdir: Path, monkeypatch: pytest.MonkeyPa
     session = session_of(logdir)
     far = dataclasses.replace(session, files=(dataclasses.replace(session.files[0], path="memory://logs/a.xplane.pb"),))
     monkeypatch.setattr(worker_process, "in_worker_process", no_process)
-    with pytest.raises(TraceError):
+    with pytest.raises(ProfileError):
         open_sessions.open_view(far, Root("", str(logdir)), nothing)
-    with pytest.raises(TraceError):
+    with pytest.raises(ProfileError):
         open_sessions.open_summary(far, nothing)

@@ -16,6 +16,7 @@ from tb_gpu_doctor.analysis.job import analyse_job
 from tb_gpu_doctor.api import SessionResult
 from tb_gpu_doctor.diagnosis.context import HostProfile
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.plugin.analyses import Analyses, Report
 from tb_gpu_doctor.plugin.lanes import LANE_CATEGORIES
 from tb_gpu_doctor.plugin.logdir import Root, Scanner
@@ -23,7 +24,6 @@ from tb_gpu_doctor.plugin.routes import Routes
 from tb_gpu_doctor.plugin.session_view import SessionView
 from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
 from tb_gpu_doctor.traces.columns import device_events
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.sessions import Session, SessionScan
 from tests.plugin.examples import analysis_of, gaps_of, trace_of
 from tests.plugin.test_logdir import add_session
@@ -328,7 +328,7 @@ def test_a_failed_analysis_answers_with_its_reason_and_the_path_below_the_logdir
     def broken(session: Session, report: Report) -> SessionView:
         calls.append(session.run)
         if session.run == "a":
-            raise TraceError("truncated", str(file), missing_bytes=12)
+            raise ProfileError("truncated", str(file), missing_bytes=12)
         return view_of(session, report)
 
     site = Site(tmp_path, broken)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.parallel.plan import claimed
 from tb_gpu_doctor.plugin import worker_process
 from tb_gpu_doctor.plugin.analyses import Cancelled
 from tb_gpu_doctor.plugin.worker_process import in_worker_process
-from tb_gpu_doctor.traces.errors import TraceError
 from tests.parallel.test_processes import gone, until
 from tests.plugin import work
 
@@ -44,7 +44,7 @@ def test_a_process_of_lower_priority_works_and_waits_for_the_next_one(monkeypatc
         "what the user sets holds at once"
     )
     monkeypatch.delenv("GPU_DOCTOR_TEST")
-    with pytest.raises(TraceError) as failed:
+    with pytest.raises(ProfileError) as failed:
         in_worker_process(nothing, "p", work.fail)
     assert (failed.value.code, failed.value.path) == ("truncated", "/logs/a")
     assert in_worker_process(nothing, "p", work.whereabouts) == (pid, priority, ""), (
@@ -69,7 +69,7 @@ def test_one_that_is_killed_is_tried_again_once(tmp_path: Path) -> None:
     (tmp_path / "once").mkdir()
     assert in_worker_process(nothing, "p", work.die, str(tmp_path / "once"), 1, os.getpid()) == 1
     (tmp_path / "always").mkdir()
-    with pytest.raises(TraceError) as died:
+    with pytest.raises(ProfileError) as died:
         in_worker_process(nothing, "/logs/run", work.die, str(tmp_path / "always"), 9, os.getpid())
     assert (died.value.code, died.value.path, died.value.params["reason"]) == ("worker_died", "/logs/run", "SIGKILL")
     assert len(os.listdir(tmp_path / "always")) == 2

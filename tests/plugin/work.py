@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tb_gpu_doctor.traces.errors import TraceError
+from tb_gpu_doctor.errors import ProfileError
 
 Report = Callable[[str, float], None]
 
@@ -20,7 +20,7 @@ def whereabouts(report: Report) -> tuple[int, int, str]:
 
 
 def fail(report: Report) -> None:
-    raise TraceError("truncated", "/logs/a", offset=3)
+    raise ProfileError("truncated", "/logs/a", offset=3)
 
 
 def die(marks: str, times: int, tests: int, report: Report) -> int:

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.context import HostProfile
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
+from tb_gpu_doctor.errors import ProfileError
+from tb_gpu_doctor.phrase import Phrase
 from tb_gpu_doctor.report.diagnosis_report import SCHEMA_PATH, DiagnosisReport, schema, to_dict, to_json
-from tb_gpu_doctor.traces.errors import Note, TraceError
 from tests.diagnosis.build import MS, arrivals, kernel, profile
 
 DROPPED = "Detected GPU events dropped on H: 5 events dropped because total device(activity) events reaches max: 9"
@@ -59,9 +60,9 @@ SCENARIOS: dict[str, Callable[..., list[HostProfile]]] = {
     "no_gpu_unknown": lambda **o: [profile(0, working=(), errors=["?"], **o)],
     "cupti_missing": lambda **o: [profile(0, working=(), errors=["Failed to load libcupti (is it?)"], **o)],
     "empty_planes": lambda **o: [profile(4, working=(), errors=[PERMISSION], **o)],
-    "dropped": lambda **o: [profile(2, warnings=[DROPPED], notes=[Note("implausible_times", {"count": 1}),
-                                                                 Note("negative_durations", {"count": 3}),
-                                                                 Note("never_heard_of", {"x": 1})], **o)],
+    "dropped": lambda **o: [profile(2, warnings=[DROPPED], notes=[Phrase("notes.implausible_times", {"count": 1}),
+                                                                 Phrase("notes.negative_durations", {"count": 3}),
+                                                                 Phrase("notes.never_heard_of", {"x": 1})], **o)],
     "short": lambda **o: [profile(2, steps=2, recorded_ms=1000, **o)],
     "unexplained": lambda **o: [profile(2, idle={Cause.NO_EVIDENCE: 0.7}, **o)],
     "sync": lambda **o: [profile(2, idle={Cause.SYNC: 0.7}, **o)],
@@ -76,7 +77,7 @@ FRAMEWORKS = {"jax": ("PjitFunction(f)",), "tensorflow": ("EagerExecute",), "ker
 
 def report(name: str, framework: str = "tensorflow") -> DiagnosisReport:
     made = SCENARIOS[name](names=FRAMEWORKS[framework], host_event="work")
-    failures = [TraceError("truncated", "/logs/x.xplane.pb", offset=3, missing_bytes=2)]
+    failures = [ProfileError("truncated", "/logs/x.xplane.pb", offset=3, missing_bytes=2)]
     return DiagnosisReport.of(diagnose_profiles(made, run="r", session="s", failures=failures))
 
 

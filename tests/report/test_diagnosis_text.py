@@ -16,9 +16,10 @@ from rich.text import Text
 from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Evidence
+from tb_gpu_doctor.errors import ProfileError
+from tb_gpu_doctor.phrase import Phrase
 from tb_gpu_doctor.report.diagnosis_text import _BAR_WIDTH, _broken, _cells, _moments, print_report
-from tb_gpu_doctor.report.sentences import error_sentence, note_sentence
-from tb_gpu_doctor.traces.errors import Note, TraceError
+from tb_gpu_doctor.report.sentences import error_sentence, say
 from tests.diagnosis.build import kernel, profile
 from tests.report.test_diagnosis_report import FRAMEWORKS, SCENARIOS, report
 
@@ -114,7 +115,7 @@ def test_names_can_neither_steer_the_terminal_nor_be_markup(evil: str) -> None:
         errors=[evil], warnings=[evil],
     )  # fmt: skip
     diagnosis = diagnose_profiles(
-        [made], run=evil, session=evil, failures=[TraceError("truncated", evil, missing_bytes=1)]
+        [made], run=evil, session=evil, failures=[ProfileError("truncated", evil, missing_bytes=1)]
     )
     for lang in ("en", "es"):
         output = printed(diagnosis, lang)
@@ -140,7 +141,7 @@ def test_bars_are_full_and_show_everything_present(values: list[int]) -> None:
 
 
 def test_errors_and_notes_without_a_text_still_say_what_they_know() -> None:
-    assert "brand_new" in error_sentence(TraceError("brand_new", "/a", plane=3), "en")
-    assert "plane=3" in error_sentence(TraceError("brand_new", "/a", plane=3), "es")
-    assert "/a" in error_sentence(TraceError("truncated", "/a"), "en"), "raised without what its text needs"
-    assert "brand_new" in note_sentence(Note("brand_new"), "en")
+    assert "brand_new" in error_sentence(ProfileError("brand_new", "/a", plane=3), "en")
+    assert "plane=3" in error_sentence(ProfileError("brand_new", "/a", plane=3), "es")
+    assert "/a" in error_sentence(ProfileError("truncated", "/a"), "en"), "raised without what its text needs"
+    assert "brand_new" in say(Phrase("notes.brand_new"), "en")

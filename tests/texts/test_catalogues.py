@@ -134,12 +134,18 @@ def test_every_key_in_the_source_has_a_text() -> None:
 def test_every_error_and_note_code_has_a_text() -> None:
     source = "\n".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
     c_source = "\n".join(path.read_text(encoding="utf-8") for path in (PACKAGE / "traces").glob("*.c"))
-    errors = set(re.findall(r'TraceError\(\s*"(\w+)"', source)) | set(re.findall(r'"\(sK\)", "(\w+)"', c_source))
-    notes = set(re.findall(r'Note\(\s*"(\w+)"', source))
+    raised = r'(?:Profile|Cluster|Remote|Document)Error\(\s*"(\w+)"'
+    errors = set(re.findall(raised, source)) | set(re.findall(r'"\(sK\)", "(\w+)"', c_source))
+    packs = set(re.findall(r'PackError\(\s*"(\w+)"', source))
+    asked = set(re.findall(r'RequestError\(\s*\d+, "(\w+)"(?!, ")', source))
+    notes = set(re.findall(r'Phrase\(\s*"notes\.(\w+)"', source))
     unreadable = {code for _, code in UNREADABLE_SUFFIXES} | {"unsupported_format"}
     assert {"truncated", "not_xplane", "empty_file", "cut_off"} <= errors and "riegeli" in unreadable
     for code in errors | unreadable | {"unreadable_file"}:
         assert has_text(f"errors.{code}"), code
+    assert {"bomb", "told"} <= packs and "unknown_lane" in asked and "implausible_times" in notes
+    for key in (*(f"pack.errors.{code}" for code in packs), *(f"plugin.{code}" for code in asked)):
+        assert has_text(key), key
     for code in notes | unreadable:
         assert has_text(f"notes.{code}"), code
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.traces import json_document
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.json_document import parse_document, whole
 
 GOOD = b'{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":1.5,"dur":2,"args":{"device":0}}'
@@ -22,7 +22,7 @@ def wrapped(*events: bytes) -> bytes:
 
 
 def code_of(data: bytes) -> str:
-    with pytest.raises(TraceError) as error:
+    with pytest.raises(ProfileError) as error:
         parse_document(data, "the path")
     assert error.value.path == "the path"
     return error.value.code
@@ -162,7 +162,7 @@ def test_deep_nesting(open_: bytes, close: bytes, depth: int) -> None:
     for data in (wrapped(GOOD.replace(b"0}", deep + b"}")), b'{"traceEvents":[' + GOOD + b'],"x":' + deep + b"}", deep):
         try:
             assert len(parse_document(data).complete) == 1
-        except TraceError as error:
+        except ProfileError as error:
             assert error.code in ("malformed", "not_trace_json", "too_many_events", "cut_off")
 
 
@@ -215,5 +215,5 @@ def test_any_bytes_end_in_words(data: bytes, at: int) -> None:
     for content in (data, good[:at] + data + good[at:], b'{"traceEvents":[' + data):
         try:
             parse_document(content)
-        except TraceError as error:
+        except ProfileError as error:
             assert error.code in ("not_trace_json", "malformed", "cut_off")

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.traces import json_file
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.json_file import read_json_bytes
 
 
@@ -30,7 +30,7 @@ def unpacked(path: str) -> bytes:
 
 
 def code_of(path: str) -> str:
-    with pytest.raises(TraceError) as error:
+    with pytest.raises(ProfileError) as error:
         read_json_bytes(path)
     assert error.value.path == path
     return error.value.code

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tb_gpu_doctor.traces.errors import Note, TraceError
+from tb_gpu_doctor.errors import ProfileError
+from tb_gpu_doctor.phrase import Phrase
 from tb_gpu_doctor.traces.read import read_trace
 from tb_gpu_doctor.traces.sessions import ProfileFile, find_sessions
 from tests.conftest import DEMO_LOGS
@@ -55,7 +56,7 @@ def test_xplane() -> None:
 def test_what_cannot_be_read_says_why(tmp_path: Path, name: str, content: bytes, code: str) -> None:
     path = tmp_path / name
     path.write_bytes(content)
-    with pytest.raises(TraceError) as error:
+    with pytest.raises(ProfileError) as error:
         read_trace(only_file(path))
     assert (error.value.code, error.value.path) == (code, str(path))
 
@@ -63,9 +64,9 @@ def test_what_cannot_be_read_says_why(tmp_path: Path, name: str, content: bytes,
 def test_the_problem_of_a_file_comes_first(tmp_path: Path) -> None:
     file = only_file(write(tmp_path / "a.pt.trace.json", document()))
     for problem, form, code in (
-        (Note("riegeli", {"file": "a"}), "kineto", "riegeli"),
+        (Phrase("notes.riegeli", {"file": "a"}), "kineto", "riegeli"),
         (None, "x", "unsupported_format"),
     ):
-        with pytest.raises(TraceError) as error:
+        with pytest.raises(ProfileError) as error:
             read_trace(replace(file, problem=problem, format=form))
         assert error.value.code == code

@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tb_gpu_doctor.traces.errors import Note, TraceError
+from tb_gpu_doctor.errors import ProfileError
+from tb_gpu_doctor.phrase import Phrase
 from tb_gpu_doctor.traces.related import MAX_APART_S, Offers, full_name, join_sessions, named_sessions
 from tb_gpu_doctor.traces.sessions import ProfileFile, Session, find_sessions
 
 
-def session(name: str, *hosts: str, run: str = "", form: str = "xplane", problem: Note | None = None) -> Session:
+def session(name: str, *hosts: str, run: str = "", form: str = "xplane", problem: Phrase | None = None) -> Session:
     files = tuple(ProfileFile(f"/{run}/{name}/{host}", host, form, 10, 5.0, problem) for host in hosts)
     return Session(run, name, f"/{run}/{name}", files, problem, 5.0, 10 * len(hosts))
 
@@ -91,7 +92,7 @@ def test_what_is_never_offered():
     assert offered(here) is None
     assert offered(here, session("named_by_hand", "b")) is None
     assert offered(session("named_by_hand", "a"), at(0, "b")) is None
-    assert offered(here, at(1, "b", problem=Note("riegeli"))) is None
+    assert offered(here, at(1, "b", problem=Phrase("notes.riegeli"))) is None
     assert offered(here, at(1, "b", form="kineto")) is None
     assert offered(here, session("2026_01_01_00_00_01,x", "b")) is None, "a name that would be taken for two"
     assert offered(at(0, "a", run="x,y"), at(1, "b", run="x,y")) is None
@@ -129,7 +130,7 @@ def test_joined_files_come_in_the_order_of_their_hosts():
 
 
 def test_a_session_that_cannot_be_read_is_one_bad_file_of_the_job():
-    broken = at(1, "b", problem=Note("riegeli"))
+    broken = at(1, "b", problem=Phrase("notes.riegeli"))
     joined = join_sessions([broken, at(0, "a")], "n")
     assert joined.problem is None and [file.problem is None for file in joined.files] == [True, False]
 
@@ -142,7 +143,7 @@ def test_a_session_that_cannot_be_read_is_one_bad_file_of_the_job():
     ],
 )
 def test_what_can_be_no_job_says_why(others: list[Session], code: str, said: dict):
-    with pytest.raises(TraceError) as raised:
+    with pytest.raises(ProfileError) as raised:
         join_sessions([at(0, "a"), *others], "n")
     assert (raised.value.code, raised.value.params) == (code, said)
 

@@ -21,10 +21,9 @@ import tb_gpu_doctor
 from tb_gpu_doctor.cache.remember import remembered
 from tb_gpu_doctor.cache.session_state import state_of
 from tb_gpu_doctor.cache.store import Store
+from tb_gpu_doctor.errors import ProfileError, RemoteError
 from tb_gpu_doctor.files.backends import open_backend
-from tb_gpu_doctor.files.errors import RemoteError
 from tb_gpu_doctor.telemetry.recordings import has_recording, read_telemetry
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.read import read_trace
 from tb_gpu_doctor.traces.sessions import Session, SessionScan, find_sessions
 from tests.remote_stores import S3, OddStore, files_below, in_memory, odd_store, s3_server, web_server
@@ -181,7 +180,7 @@ def test_a_web_server_that_lists_its_folders(demo_logs: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(("status", "code"), [(401, "remote_denied"), (403, "remote_denied"), (404, "missing_path")])
 def test_what_a_server_refuses(tmp_path: Path, status: int, code: str) -> None:
     pytest.importorskip("aiohttp")
-    with web_server(tmp_path, status) as place, pytest.raises(TraceError) as raised:
+    with web_server(tmp_path, status) as place, pytest.raises(ProfileError) as raised:
         find_sessions(f"http://me:hidden@{place}/logs")
     assert raised.value.code == code and raised.value.path == f"http://{place}/logs"
     assert "hidden" not in str(raised.value)
@@ -197,7 +196,7 @@ def test_what_a_server_refuses(tmp_path: Path, status: int, code: str) -> None:
     ],
 )
 def test_addresses_that_cannot_be_opened(address: str, code: str) -> None:
-    with pytest.raises(TraceError) as raised:
+    with pytest.raises(ProfileError) as raised:
         find_sessions(address)
     assert (raised.value.code, raised.value.path) == (code, address)
 
@@ -206,7 +205,7 @@ def test_missing_credentials(s3: S3, monkeypatch: pytest.MonkeyPatch, tmp_path: 
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(TraceError) as raised:
+    with pytest.raises(ProfileError) as raised:
         find_sessions("s3://a-bucket-nobody-looked-at/logs")
     assert raised.value.code == "remote_credentials" and raised.value.params["scheme"] == "s3"
 
@@ -229,12 +228,12 @@ def test_broken_files_are_named_by_their_address() -> None:
                       "plugins/profile/s/c.trace.json.gz": gzip.compress(b"{}")[:-3]})  # fmt: skip
     session = find_sessions(root).sessions[0]
     for file, code in zip(session.files, ("not_xplane", "empty_file", "cut_off"), strict=True):
-        with pytest.raises(TraceError) as raised:
+        with pytest.raises(ProfileError) as raised:
             read_trace(file)
         assert (raised.value.code, raised.value.path) == (code, file.path)
         assert "/proc/" not in str(raised.value) and "/tmp" not in str(raised.value)
     fsspec.filesystem("memory").rm(root.removeprefix("memory:/"), recursive=True)
-    with pytest.raises(TraceError) as raised:
+    with pytest.raises(ProfileError) as raised:
         read_trace(session.files[0])
     assert raised.value.code == "missing_path"
 

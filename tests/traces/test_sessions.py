@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.traces import sessions
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.sessions import MAX_DEPTH, SessionScan, find_sessions
 from tests.conftest import REPOSITORY, SHARED_TRACES
 
@@ -312,21 +312,21 @@ def test_files_where_folders_should_be(tmp_path: Path) -> None:
     ],
 )
 def test_paths_that_cannot_be(path: str, code: str) -> None:
-    with pytest.raises(TraceError) as error:
+    with pytest.raises(ProfileError) as error:
         find_sessions(path)
     assert (error.value.code, error.value.path) == (code, path)
 
 
 def test_a_path_below_a_file(tmp_path: Path) -> None:
     put(tmp_path, "file")
-    with pytest.raises(TraceError) as error:
+    with pytest.raises(ProfileError) as error:
         find_sessions(str(tmp_path / "file" / "below"))
     assert error.value.code in ("missing_path", "io_error")
 
 
 def test_a_broken_link_is_a_missing_path(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(TraceError) as error:
+    with pytest.raises(ProfileError) as error:
         find_sessions(str(tmp_path / "link"))
     assert error.value.code == "missing_path"
 
@@ -373,7 +373,7 @@ def test_a_folder_that_cannot_be_listed_does_not_hide_the_others(
 
 _AS_NOBODY = """
 import os, sys
-from tb_gpu_doctor.traces.errors import TraceError
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.traces.sessions import find_sessions
 from tb_gpu_doctor.traces.xplane import read_xplane
 if os.getuid() == 0:
@@ -386,7 +386,7 @@ for path in sys.argv[1:]:
         for session in scan.sessions:
             for file in session.files:
                 read_xplane(file.path)
-    except TraceError as error:
+    except ProfileError as error:
         print(error.code, os.path.basename(error.path))
 """
 

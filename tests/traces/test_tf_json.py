@@ -13,9 +13,9 @@ import pytest
 
 from tb_gpu_doctor.analysis.analyse import analyse
 from tb_gpu_doctor.analysis.launches import launch_of
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.traces import tf_json
 from tb_gpu_doctor.traces.columns import CopyKind, DeviceEvents, EventClass, Trace
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.json_document import parse_document
 from tb_gpu_doctor.traces.tf_json import tf_trace
 from tb_gpu_doctor.traces.trace_json import read_trace_json
@@ -176,6 +176,6 @@ def test_odd_events(odd: dict[str, Any]) -> None:
 )  # fmt: skip
 def test_traces_of_other_programs_are_refused(tmp_path: Path, content: dict[str, Any]) -> None:
     path = write(tmp_path / "trace.json", content)
-    with pytest.raises(TraceError) as error:
+    with pytest.raises(ProfileError) as error:
         read_trace_json(path)
     assert (error.value.code, error.value.path) == ("not_trace_json", path)

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.xplane_writer import Line, Plane, bytes_field, varint
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.traces import wire
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.wire import SLOTS
 from tb_gpu_doctor.traces.wire_numpy import decode_plane_numpy
 from tests.conftest import DEMO_LOGS, SHARED_TRACES
@@ -231,7 +231,7 @@ def test_malformed(built: ModuleType, data: bytes) -> None:
 
 def test_malformed_says_where(built: ModuleType) -> None:
     start = one_event(b"\x08\x01")
-    with pytest.raises(TraceError) as error:
+    with pytest.raises(ProfileError) as error:
         wire.decode_plane_compiled(built, start + b"\x00\x00")
     assert len(start) <= error.value.params["offset"] <= len(start) + 2
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from simulator.xplane_writer import Plane, Ref, Space, Unsigned
 from tb_gpu_doctor.analysis.analyse import analyse
 from tb_gpu_doctor.analysis.kernels import kernel_table
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.xplane import MAX_DEVICES, MAX_THREADS, read_xplane
 from tests.real_traces import XPLANE_FOLDERS, real_trace, xplane_path
 
@@ -500,7 +500,7 @@ def test_progress(path: Path) -> None:
 
 def code_of(path: Path, content: bytes) -> str:
     path.write_bytes(content)
-    with pytest.raises(TraceError) as error:
+    with pytest.raises(ProfileError) as error:
         read_xplane(str(path))
     assert error.value.path == str(path)
     return error.value.code
@@ -526,13 +526,13 @@ def test_files_that_are_something_else(path: Path, content: bytes, code: str) ->
 
 def test_missing_path_and_folder(tmp_path: Path) -> None:
     for where, code in ((tmp_path / "nowhere", "missing_path"), (tmp_path, "io_error")):
-        with pytest.raises(TraceError) as error:
+        with pytest.raises(ProfileError) as error:
             read_xplane(str(where))
         assert (error.value.code, error.value.path) == (code, str(where))
 
 
 def test_a_path_with_a_null_character() -> None:
-    with pytest.raises(TraceError):
+    with pytest.raises(ProfileError):
         read_xplane("a\0b.xplane.pb")
 
 
@@ -552,7 +552,7 @@ def test_random_bytes(tmp_path_factory: pytest.TempPathFactory, content: bytes) 
     path.write_bytes(content)
     try:
         trace = read_xplane(str(path))
-    except TraceError as error:
+    except ProfileError as error:
         assert error.path == str(path)
     else:
         analyse(trace)
@@ -577,7 +577,7 @@ def test_damaged_bytes_give_an_error_or_a_trace_that_adds_up(path: Path) -> None
         path.write_bytes(bytes(damaged))
         try:
             trace = read_xplane(str(path))
-        except TraceError as error:
+        except ProfileError as error:
             assert error.path == str(path)
             continue
         read_well += 1
@@ -591,7 +591,7 @@ def test_more_gpus_than_any_host_has_are_refused(path: Path) -> None:
     space = Space()
     for number in range(MAX_DEVICES + 1):
         gpu(space, number)
-    with pytest.raises(TraceError, match="too_many_events") as caught:
+    with pytest.raises(ProfileError, match="too_many_events") as caught:
         read(path, space)
     assert caught.value.path == str(path)
 
@@ -601,7 +601,7 @@ def test_more_threads_than_any_program_has_are_refused(path: Path) -> None:
     plane = space.plane("/host:CPU")
     for number in range(MAX_THREADS + 1):
         plane.line(number, "t").event("e", 0, 1)
-    with pytest.raises(TraceError, match="too_many_events"):
+    with pytest.raises(ProfileError, match="too_many_events"):
         read(path, space)
 
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.xplane_writer import Space, bytes_field, tag, varint
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.traces import xspace
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.xspace import SpaceItem, walk
 
 
@@ -32,7 +32,7 @@ def items(path: Path) -> list[SpaceItem]:
 
 def code_of(path: Path, content: bytes) -> str:
     path.write_bytes(content)
-    with pytest.raises(TraceError) as error:
+    with pytest.raises(ProfileError) as error:
         items(path)
     assert error.value.path == str(path)
     return error.value.code
@@ -75,7 +75,7 @@ def test_every_cut_is_noticed_unless_it_falls_between_two_fields(path: Path) -> 
         if size in between:
             items(path)
             continue
-        with pytest.raises(TraceError) as error:
+        with pytest.raises(ProfileError) as error:
             items(path)
         first = bytes_field(1, space.planes[0].encode())
         if error.value.code == "truncated":
@@ -107,7 +107,7 @@ def test_something_else_is_never_read_as_planes_without_a_word(path: Path, conte
     path.write_bytes(content)
     try:
         found = items(path)
-    except TraceError as error:
+    except ProfileError as error:
         assert error.code in ("not_xplane", "malformed", "truncated")
     else:
         assert not any(i.kind == "plane" and i.data.startswith(b"\x12") for i in found)
@@ -118,13 +118,13 @@ def test_empty(path: Path) -> None:
 
 
 def test_missing(tmp_path: Path) -> None:
-    with pytest.raises(TraceError) as error:
+    with pytest.raises(ProfileError) as error:
         items(tmp_path / "nowhere")
     assert error.value.code == "missing_path"
 
 
 def test_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(TraceError) as error:
+    with pytest.raises(ProfileError) as error:
         items(tmp_path)
     assert (error.value.code, error.value.path) == ("io_error", str(tmp_path))
     assert error.value.params["reason"]
@@ -136,7 +136,7 @@ def test_no_permission(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     path.write_bytes(sample().encode())
     monkeypatch.setattr(xspace, "open", refuse, raising=False)
-    with pytest.raises(TraceError) as error:
+    with pytest.raises(ProfileError) as error:
         items(path)
     assert error.value.code == "no_permission"
 
@@ -151,7 +151,7 @@ def test_a_file_that_shrinks_while_it_is_read(path: Path) -> None:
     walked = walk(str(path))
     next(walked)
     os.truncate(path, len(content) // 2)
-    with pytest.raises(TraceError) as error:
+    with pytest.raises(ProfileError) as error:
         list(walked)
     assert error.value.code in ("truncated", "malformed")
 
@@ -178,7 +178,7 @@ def test_any_bytes(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> 
     path.write_bytes(content)
     try:
         found = items(path)
-    except TraceError as error:
+    except ProfileError as error:
         assert error.path == str(path)
     else:
         assert sum(len(i.data) for i in found) <= len(content)
@@ -188,8 +188,8 @@ def test_any_bytes(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> 
 def test_very_many_small_fields_are_an_attack(path: Path, field: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xspace, "_MAX_FIELDS", 1_000)
     path.write_bytes(field * (xspace._MAX_FIELDS + 1))
-    with pytest.raises(TraceError, match="not_xplane"):
+    with pytest.raises(ProfileError, match="not_xplane"):
         list(walk(str(path)))
     path.write_bytes(bytes_field(1, b"") + field * xspace._MAX_FIELDS)
-    with pytest.raises(TraceError, match="malformed"):
+    with pytest.raises(ProfileError, match="malformed"):
         list(walk(str(path)))

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from simulator.xplane_writer import Plane, Ref, Unsigned
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.traces import wire
-from tb_gpu_doctor.traces.errors import TraceError
 from tb_gpu_doctor.traces.wire import SLOTS, RawPlane, SlotKind
 from tb_gpu_doctor.traces.wire_numpy import decode_plane_numpy
 from tests.conftest import DEMO_LOGS, SHARED_TRACES
@@ -75,14 +75,14 @@ def damaged(seed: int) -> Iterator[bytes]:
 def outcome_compiled(module: ModuleType, data: bytes) -> Outcome:
     try:
         return wire.decode_plane_compiled(module, data)
-    except TraceError as error:
+    except ProfileError as error:
         return error.code
 
 
 def outcome_numpy(data: bytes) -> Outcome:
     try:
         return decode_plane_numpy(data)
-    except TraceError as error:
+    except ProfileError as error:
         return error.code
 
 

@@ -61,7 +61,7 @@ def _messages(context: Context) -> dict[str, Phrase]:
                 said.setdefault(profile.label, Phrase("report.profiler_said", {"message": message}))
         for note in profile.trace.notes:
             if note.code == _CAPPED:
-                said.setdefault(profile.label, Phrase(f"notes.{_CAPPED}", note.params))
+                said.setdefault(profile.label, note)
     return said
 
 
