@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from tb_gpu_doctor.isolated_python import isolated, safe_path
 from tb_gpu_doctor.monitor.batch_measure import (
     PROBLEM_MEMORY,
     BadFactory,
@@ -250,21 +251,13 @@ def _forget_peaks() -> None:
 def _measure_in_child(factory: str, size: int, how: Measure, timeout_s: float) -> Point:
     with tempfile.TemporaryDirectory(prefix="gpu-doctor-") as folder:
         request, result, log = (os.path.join(folder, name) for name in ("request.json", "result.json", "log.txt"))
-        path = list(sys.path)
-        if path and path[0] == "":
-            path[0] = os.getcwd()
-        elif os.getcwd() not in path:
-            path.append(os.getcwd())
+        # The factory may lie in the current folder, whose other modules shall not stand in for installed ones.
+        path = [*safe_path(), os.getcwd()]
         with open(request, "w", encoding="utf-8") as file:
             json.dump({"factory": factory, "batch_size": size, "how": asdict(how), "path": path}, file)
-        # The child needs this package from where this process has it.
-        here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        environment = dict(os.environ, PYTHONPATH=os.pathsep.join((here, os.environ.get("PYTHONPATH", ""))).rstrip(":"))
-        command = [sys.executable, "-m", "tb_gpu_doctor.monitor.batch_measure", request, result]
+        command = isolated("tb_gpu_doctor.monitor.batch_measure", [request, result])
         with open(log, "wb") as output:
-            child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment
-            )
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
             try:
                 status = child.wait(timeout_s)
             except subprocess.TimeoutExpired:

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tb_gpu_doctor.isolated_python import isolated
 from tb_gpu_doctor.monitor.frameworks import FRAMEWORKS, module
 
 _MARK = "gpu-doctor-probe:"
@@ -126,17 +127,15 @@ def installed(name: str) -> bool:
 def probe(name: str, environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """Ask a framework in a process of its own; ``{"error": ...}`` where it cannot be imported there."""
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "GPU_DOCTOR_PROBE": "1"}
-    here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    path = os.pathsep.join(part for part in (here, environ.get("PYTHONPATH", "")) if part)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "tb_gpu_doctor.monitor.environment_probe", name],
+            isolated("tb_gpu_doctor.monitor.environment_probe", [name]),
             capture_output=True,
             text=True,
             errors="replace",
             timeout=_TIMEOUT_S,
             stdin=subprocess.DEVNULL,
-            env={**environ, **quiet, "PYTHONPATH": path},
+            env={**environ, **quiet},
             check=False,
         )
     except subprocess.TimeoutExpired:

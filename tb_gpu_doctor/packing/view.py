@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from tb_gpu_doctor.errors import PackError, ProfileError, RemoteError
 from tb_gpu_doctor.files.fetching import local_copy
 from tb_gpu_doctor.files.names import is_remote, shown
 from tb_gpu_doctor.files.system import files_at
+from tb_gpu_doctor.isolated_python import isolated
 from tb_gpu_doctor.packing.archive import unpack_archive
 from tb_gpu_doctor.packing.pack import MANIFEST
 from tb_gpu_doctor.traces.sessions import find_sessions
@@ -104,12 +104,12 @@ def serve(folder: str, host: str, port: int | None, ready: Callable[[str], None]
         PackError: ``no_tensorboard``, ``port_taken`` or ``tensorboard_ended``.
         KeyboardInterrupt: the user ended it.
     """
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", folder, "--host", host]
+    arguments = ["--logdir", folder, "--host", host]
     if port is not None:
-        command += ["--port", str(port)]
+        arguments += ["--port", str(port)]
     try:
         process = subprocess.Popen(
-            command,
+            isolated("tensorboard.main", arguments),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -58,9 +58,10 @@ def test_tensorflow_in_this_process_and_in_one_of_its_own_says_the_same() -> Non
     }  # fmt: skip
 
 
-def test_a_framework_that_is_absent_or_dies_is_said_to_be(tmp_path: Path) -> None:
+def test_a_framework_that_is_absent_or_dies_is_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lay_out(tmp_path, {"torch/__init__.py": "import os; os.abort()", "jax/__init__.py": "raise OSError('no libcuda')"})
-    environ = {"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    monkeypatch.syspath_prepend(tmp_path)
+    environ = {"PATH": "/usr/bin:/bin"}
     assert "error" in probe("torch", environ)
     assert "no libcuda" in probe("jax", environ)["error"]
 
