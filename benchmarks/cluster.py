@@ -77,15 +77,15 @@ class Growth:
 def measure_here(folder: str) -> Growth:
     """Diagnose a folder as the head of a cluster does, and stop the time of each part."""
     from rich.console import Console
+    from tb_gpu_doctor.parallel.compact import unpack
+    from tb_gpu_doctor.parallel.sketch import column_bytes, connected
 
     from benchmarks.desk import Desk
     from tb_gpu_doctor.analysis.clocks import find_clocks
     from tb_gpu_doctor.analysis.job_collectives import match_collectives
     from tb_gpu_doctor.diagnosis.context import Context, HostProfile
     from tb_gpu_doctor.diagnosis.engine import diagnose_context
-    from tb_gpu_doctor.parallel.compact import unpack
     from tb_gpu_doctor.parallel.one_file import analyse_file
-    from tb_gpu_doctor.parallel.sketch import column_bytes, connected
     from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
     from tb_gpu_doctor.report.diagnosis_text import print_report
     from tb_gpu_doctor.traces.sessions import find_sessions
@@ -236,8 +236,9 @@ def clocks_of_many(folder: Path, hosts: int) -> str:
 def big_host() -> list[str]:
     """What a host of 100,000 events tells, beside its columns packed."""
     from tb_gpu_doctor.parallel.compact import pack, unpack
-    from tb_gpu_doctor.parallel.one_file import analyse_file
     from tb_gpu_doctor.parallel.sketch import column_bytes, sketch
+
+    from tb_gpu_doctor.parallel.one_file import analyse_file
     from tb_gpu_doctor.traces.sessions import find_sessions
 
     lines = [

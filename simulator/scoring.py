@@ -12,9 +12,9 @@ from simulator.faults.cases import Case
 from simulator.scenarios import SimulatedJob, SimulatedRun
 from simulator.truth import IDLE_CAUSES, Truth
 from tb_gpu_doctor.analysis.analyse import analyse
+from tb_gpu_doctor.analysis.facts import file_facts
 from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
-from tb_gpu_doctor.diagnosis.context import HostProfile
-from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
+from tb_gpu_doctor.diagnosis.engine import diagnose_files
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Evidence, Finding, GpuRef, Phrase
 from tb_gpu_doctor.diagnosis.registry import kinds
 from tb_gpu_doctor.traces.xplane import read_xplane
@@ -119,14 +119,15 @@ def score(case: Case, seed: int) -> Score:
 
 def diagnosed(run: SimulatedRun | SimulatedJob) -> tuple[list[TraceAnalysis], Diagnosis]:
     """What the doctor says of a run, by way of its files."""
-    profiles = []
+    analyses, files = [], []
     with tempfile.TemporaryDirectory() as folder:
         for host in run.hosts:
             path = Path(folder) / f"{host.hostname}.xplane.pb"
             path.write_bytes(host.space.encode())
             trace = read_xplane(str(path), host.hostname)
-            profiles.append(HostProfile(host.hostname, trace, analyse(trace)))
-        return [profile.analysis for profile in profiles], diagnose_profiles(profiles)
+            analyses.append(analyse(trace))
+            files.append(file_facts(trace, analyses[-1], host.hostname))
+        return analyses, diagnose_files(files)
 
 
 def _number(run: SimulatedRun | SimulatedJob, ref: GpuRef) -> int:

@@ -1,6 +1,7 @@
 """The whole pipeline behind one call: from a path to a diagnosis.
 
-`diagnose` is for programs and the command; `diagnose_session` keeps what was computed on
+`answer_session` is what the command, the tab, comparisons and Python programs ask: what is kept of a session, from
+the cache where its files are the same. `diagnose_session` is the work behind it; it also gives what was computed on
 the way, so that the tab's timeline comes from the same work.
 """
 
@@ -17,15 +18,15 @@ from tb_gpu_doctor.errors import ProfileError
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from tb_gpu_doctor.analysis.facts import FileFacts
+    from tb_gpu_doctor.analysis.file_columns import FileColumns
     from tb_gpu_doctor.analysis.job import Job
-    from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
-    from tb_gpu_doctor.diagnosis.context import HostProfile
+    from tb_gpu_doctor.comparison.summary import RunSummary
     from tb_gpu_doctor.diagnosis.model import Diagnosis
     from tb_gpu_doctor.diagnosis.thresholds import Thresholds
     from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
-    from tb_gpu_doctor.telemetry.joining import Joined
+    from tb_gpu_doctor.telemetry.joining import Joined, ProfileSpan
     from tb_gpu_doctor.telemetry.recordings import HomeTelemetry
-    from tb_gpu_doctor.traces.columns import Trace
     from tb_gpu_doctor.traces.sessions import Session, SessionScan
 
 Progress = Callable[[str, float], None]
@@ -33,17 +34,35 @@ Progress = Callable[[str, float], None]
 _FILES = 0.98
 
 
+# What a session's answer is called in the cache.
+ANSWER = "answer"
+
+
+@dataclass(frozen=True)
+class SessionAnswer:
+    """What is kept of a session: its diagnosis, and what comparisons need of it."""
+
+    diagnosis: DiagnosisReport
+    summary: RunSummary
+
+
 @dataclass(frozen=True)
 class SessionResult:
-    """A diagnosis with the traces and analyses it came from, one of each per readable file.
+    """A diagnosis with what it came from, one of each per readable file.
 
-    ``failures`` are the files that could not be read, ``job`` what needs more than one of the files;
-    ``telemetry`` is that of the nearest runs with any, ``joined`` what of it belongs to these GPUs.
+    Attributes:
+        diagnosis: of the session.
+        files: their facts, under the names that the diagnosis uses.
+        columns: what can be drawn of the same files; empty where nobody wanted them.
+        failures: the files that could not be read.
+        job: what needs more than one of the files.
+        telemetry: that of the nearest runs with any.
+        joined: what of it belongs to these GPUs.
     """
 
     diagnosis: DiagnosisReport
-    traces: tuple[Trace, ...]
-    analyses: tuple[TraceAnalysis, ...]
+    files: tuple[FileFacts, ...]
+    columns: tuple[FileColumns, ...]
     failures: tuple[ProfileError, ...]
     job: Job
     telemetry: HomeTelemetry | None = None
@@ -73,7 +92,40 @@ def diagnose(
     from tb_gpu_doctor.traces.sessions import find_sessions
 
     chosen = choose_session(find_sessions(os.fspath(path)), run, session)
-    return diagnose_session(chosen, progress, executor=executor).diagnosis
+    return answer_session(chosen, progress, executor).diagnosis
+
+
+def answer_session(
+    session: Session, progress: Progress | None = None, executor: Executor | None = None
+) -> SessionAnswer:
+    """Diagnosis and summary of a session, remembered from the last time where its files are the same.
+
+    Args:
+        session: what to read.
+        progress: called with a stage and the share of the work that is done, 0..1, in any thread.
+        executor: as of `diagnose_session`.
+
+    Raises:
+        ProfileError: no file could be read; the first one's reason.
+    """
+    from tb_gpu_doctor.cache.remember import remembered
+
+    def make() -> tuple[SessionAnswer, bool]:
+        result = diagnose_session(session, progress, executor=executor)
+        return answer_of(result, session), not result.failures
+
+    return remembered(session, ANSWER, SessionAnswer, make)
+
+
+def answer_of(result: SessionResult, session: Session) -> SessionAnswer:
+    """What is kept of a session that was diagnosed."""
+    from tb_gpu_doctor.comparison.summarize import summarize
+    from tb_gpu_doctor.telemetry.joining import Joined
+
+    label = "/".join(part for part in (session.run, session.session) if part)
+    label = label or os.path.basename(os.path.abspath(session.path))
+    summary = summarize(result.diagnosis, result.files, result.job, result.joined or Joined(), label)
+    return SessionAnswer(result.diagnosis, replace(summary, unread=len(result.failures)))
 
 
 def choose_session(scan: SessionScan, run: str | None = None, session: str | Sequence[str] | None = None) -> Session:
@@ -130,6 +182,7 @@ def diagnose_session(
     progress: Progress | None = None,
     thresholds: Thresholds | None = None,
     executor: Executor | None = None,
+    with_columns: bool = False,
 ) -> SessionResult:
     """Decode, analyse and diagnose all files of a session; a broken one does not hide the others.
 
@@ -138,12 +191,13 @@ def diagnose_session(
         progress: called with a stage and the share of the work that is done, 0..1, in any thread.
         thresholds: another table than the default one.
         executor: what decodes and analyses the files, see `parallel.many_files.read_files`.
+        with_columns: whether what can be drawn of the files is wanted as well.
 
     Raises:
         ProfileError: no file could be read; the first one's reason.
     """
     # Here, not above: what only lists sessions needs neither numpy nor the decoder.
-    from tb_gpu_doctor.diagnosis.context import Context, HostProfile
+    from tb_gpu_doctor.diagnosis.context import Context
     from tb_gpu_doctor.diagnosis.engine import diagnose_context
     from tb_gpu_doctor.diagnosis.thresholds import Thresholds
     from tb_gpu_doctor.parallel.many_files import read_files
@@ -153,66 +207,69 @@ def diagnose_session(
     report("reading", 0.0)
     if session.is_telemetry:
         return _diagnose_telemetry(session, report, thresholds)
-    outcomes = read_files(session.files, lambda stage, done: report(stage, _FILES * done), executor)
-    read: list[tuple[str, Trace, TraceAnalysis]] = []
-    failures: list[ProfileError] = []
-    for file, outcome in zip(session.files, outcomes, strict=True):
-        if isinstance(outcome, ProfileError):
-            failures.append(outcome)
-        else:
-            read.append((file.host, *outcome))
+    outcomes = read_files(session.files, lambda stage, done: report(stage, _FILES * done), executor, with_columns)
+    failures = tuple(outcome for outcome in outcomes if isinstance(outcome, ProfileError))
+    pairs = zip(session.files, outcomes, strict=True)
+    read = [(file.host, outcome) for file, outcome in pairs if not isinstance(outcome, ProfileError)]
     if not read:
         raise failures[0] if failures else ProfileError("nothing_found", session.path, searched=[])
     report("diagnosing", _FILES)
-    names = Counter(host for host, _, _ in read)
-    profiles = [
-        # Two files of one host have two clocks; their names tell them apart.
-        HostProfile(host if names[host] == 1 and host else os.path.basename(trace.path), trace, analysis)
-        for host, trace, analysis in read
-    ]
-    recorded, joined = _telemetry_of(session, profiles)
-    context = Context(tuple(profiles), thresholds or Thresholds(), joined)
+    files = _named([(host, outcome.facts) for host, outcome in read])
+    recorded, joined = _telemetry_of(session, files)
+    context = Context(files, thresholds or Thresholds(), joined)
     diagnosis = diagnose_context(context, run=session.run, session=session.session, failures=failures)
-    diagnosis = _with_doubt(diagnosis, session, [trace for _, trace, _ in read])
+    diagnosis = _with_doubt(diagnosis, session, files)
     report("diagnosing", 1.0)
     return SessionResult(
         diagnosis=DiagnosisReport.of(diagnosis),
-        traces=tuple(trace for _, trace, _ in read),
-        analyses=tuple(analysis for _, _, analysis in read),
-        failures=tuple(failures),
+        files=files,
+        columns=tuple(outcome.columns for _, outcome in read if outcome.columns is not None),
+        failures=failures,
         job=context.job,
         telemetry=recorded,
         joined=joined,
     )
 
 
-def _with_doubt(diagnosis: Diagnosis, session: Session, traces: Sequence[Trace]) -> Diagnosis:
+def _named(read: Sequence[tuple[str, FileFacts]]) -> tuple[FileFacts, ...]:
+    """The files by their hosts; two files of one host have two clocks, and their own names tell them apart."""
+    count = Counter(host for host, _ in read)
+    return tuple(file.named(host if count[host] == 1 and host else os.path.basename(file.path)) for host, file in read)
+
+
+def _with_doubt(diagnosis: Diagnosis, session: Session, files: Sequence[FileFacts]) -> Diagnosis:
     """The diagnosis of sessions that were joined, with a warning where their files deny that they are one job."""
     from tb_gpu_doctor.diagnosis.model import Phrase
     from tb_gpu_doctor.traces.related import recorded_apart
 
     if len({os.path.dirname(file.path) for file in session.files}) < 2:
         return diagnosis
-    apart = recorded_apart(traces)
+    apart = recorded_apart([(file.wall_start_unix_ns, file.declared) for file in files])
     if apart is None:
         return diagnosis
     return replace(diagnosis, warnings=(Phrase("report.recorded_apart", {"apart": apart}), *diagnosis.warnings))
 
 
-def _telemetry_of(session: Session, profiles: Sequence[HostProfile]) -> tuple[HomeTelemetry | None, Joined]:
+def _telemetry_of(session: Session, files: Sequence[FileFacts]) -> tuple[HomeTelemetry | None, Joined]:
     """What was recorded beside a profile, and what of it belongs to the profile's GPUs."""
-    from tb_gpu_doctor.telemetry.joining import Joined, join, profile_span
+    from tb_gpu_doctor.telemetry.joining import Joined, join
     from tb_gpu_doctor.telemetry.recordings import read_homes
 
     if not session.homes:
         return None, Joined()
     recorded = read_homes(session.homes)
     by_path = {os.path.abspath(file.path): file.host for file in session.files}
-    spans = [
-        profile_span(profile.trace, profile.label, by_path.get(os.path.abspath(profile.trace.path), ""))
-        for profile in profiles
-    ]
+    spans = [span_of(file, by_path.get(os.path.abspath(file.path), "")) for file in files]
     return recorded, replace(join(recorded.telemetry, spans), words=recorded.by_run())
+
+
+def span_of(file: FileFacts, file_host: str = "") -> ProfileSpan:
+    """What joining with telemetry needs of one file; ``file_host`` is the host that its name tells."""
+    from tb_gpu_doctor.telemetry.joining import profile_span
+
+    numbers = [gpu.device.id for gpu in file.gpus]
+    bounds = file.declared if file.declared is not None else file.worked
+    return profile_span(file.label, (file_host, file.host), numbers, file.wall_start_unix_ns, bounds)
 
 
 def _diagnose_telemetry(session: Session, report: Progress, thresholds: Thresholds | None) -> SessionResult:
@@ -232,7 +289,7 @@ def _diagnose_telemetry(session: Session, report: Progress, thresholds: Threshol
         joined, run=session.run, session=session.session, thresholds=thresholds, problems=problems
     )
     report("diagnosing", 1.0)
-    return SessionResult(DiagnosisReport.of(diagnosis), (), (), (), analyse_job([], []), recorded, joined)
+    return SessionResult(DiagnosisReport.of(diagnosis), (), (), (), analyse_job(()), recorded, joined)
 
 
 def _some(names: list[str], most: int = 10) -> list[str]:

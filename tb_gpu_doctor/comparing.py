@@ -8,15 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tb_gpu_doctor.api import SessionResult
     from tb_gpu_doctor.comparison.compare import Batches, Comparison
     from tb_gpu_doctor.comparison.history import History
     from tb_gpu_doctor.comparison.summary import RunSummary
     from tb_gpu_doctor.traces.sessions import Session
 
 Progress = Callable[[str, float], None]
-# What a session's summary is called in the cache.
-SUMMARY = "summary"
 
 
 def compare_paths(
@@ -102,26 +99,9 @@ def summary_of_session(session: Session, progress: Progress | None = None) -> Ru
     Raises:
         ProfileError: it cannot be read.
     """
-    from tb_gpu_doctor.api import diagnose_session
-    from tb_gpu_doctor.cache.remember import remembered
-    from tb_gpu_doctor.comparison.summary import RunSummary
+    from tb_gpu_doctor.api import answer_session
 
-    def make() -> tuple[RunSummary, bool]:
-        result = diagnose_session(session, progress)
-        return summary_of_result(result, session), not result.failures
-
-    return remembered(session, SUMMARY, RunSummary, make)
-
-
-def summary_of_result(result: SessionResult, session: Session) -> RunSummary:
-    """The summary of a session that was diagnosed already."""
-    from tb_gpu_doctor.comparison.summarize import summarize
-    from tb_gpu_doctor.telemetry.joining import Joined
-
-    summary = summarize(
-        result.diagnosis, result.traces, result.analyses, result.job, result.joined or Joined(), _label(session)
-    )
-    return replace(summary, unread=len(result.failures))
+    return answer_session(session, progress).summary
 
 
 def _label(session: Session, folder: str = "") -> str:

@@ -6,12 +6,17 @@ import dataclasses
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from simulator.scenarios import SimulatedRun
 from tb_gpu_doctor.analysis.analyse import analyse
-from tb_gpu_doctor.diagnosis.context import HostProfile
+from tb_gpu_doctor.analysis.facts import FileFacts, file_facts
+from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
+from tb_gpu_doctor.diagnosis.context import Context
+from tb_gpu_doctor.diagnosis.engine import diagnose_files
+from tb_gpu_doctor.diagnosis.model import Diagnosis
 from tb_gpu_doctor.traces.columns import DeviceEvents, HostEvents, SparseStat, Trace
 from tb_gpu_doctor.traces.xplane import read_xplane
 
@@ -70,6 +75,35 @@ def _part(trace: Trace, host: int, gpus: range, offset: int) -> Trace:
     )
 
 
-def profiles(traces: Sequence[Trace]) -> list[HostProfile]:
+@dataclasses.dataclass(frozen=True)
+class AnalysedFile:
+    """A file with its columns, of which tests change some before its facts are gathered."""
+
+    label: str
+    trace: Trace
+    analysis: TraceAnalysis
+
+    @property
+    def facts(self) -> FileFacts:
+        return file_facts(self.trace, self.analysis, self.label)
+
+
+def profiles(traces: Sequence[Trace]) -> list[AnalysedFile]:
     """The traces with their analyses."""
-    return [HostProfile(trace.host, trace, analyse(trace)) for trace in traces]
+    return [AnalysedFile(trace.host, trace, analyse(trace)) for trace in traces]
+
+
+def facts_of(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis] | None = None) -> list[FileFacts]:
+    """The facts of several files."""
+    analyses = [analyse(trace) for trace in traces] if analyses is None else analyses
+    return [file_facts(trace, analysis) for trace, analysis in zip(traces, analyses, strict=True)]
+
+
+def diagnosed(files: Sequence[AnalysedFile], **options: Any) -> Diagnosis:
+    """The diagnosis of analysed files; options as of `diagnose_files`."""
+    return diagnose_files([file.facts for file in files], **options)
+
+
+def context_of(*files: AnalysedFile, **options: Any) -> Context:
+    """What rules read of analysed files; options as of `Context`."""
+    return Context(tuple(file.facts for file in files), **options)

@@ -68,3 +68,12 @@ def covered_before(intervals: IntervalSet, at: Int64) -> Int64:
     last = np.maximum(index - 1, 0)
     beyond = np.where(index > 0, np.maximum(end[last] - at, 0), 0)
     return np.asarray(total[index] - beyond, dtype=np.int64)
+
+
+def intersect(one: IntervalSet, other: IntervalSet) -> IntervalSet:
+    """What two sets have in common."""
+    low = np.searchsorted(one[1], other[0], side="right")
+    count = np.maximum(np.searchsorted(one[0], other[1], side="left") - low, 0)
+    piece = np.repeat(np.arange(len(count)), count)
+    at = np.arange(len(piece)) - np.repeat(np.cumsum(count) - count, count) + np.repeat(low, count)
+    return np.maximum(one[0][at], other[0][piece]), np.minimum(one[1][at], other[1][piece])

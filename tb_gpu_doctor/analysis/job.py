@@ -8,7 +8,8 @@ collectives of one group, kind and size together: waiting, moving, bandwidth, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,11 +18,14 @@ import numpy as np
 from tb_gpu_doctor.analysis import intervals
 from tb_gpu_doctor.analysis.clocks import Clocks, find_clocks
 from tb_gpu_doctor.analysis.collectives import NEEDS_ALL, NOT_FOR_ALL, CollectiveKind, bus_factor
+from tb_gpu_doctor.analysis.communication_facts import exposed_layers
+from tb_gpu_doctor.analysis.facts import FileFacts
+from tb_gpu_doctor.analysis.idle import overlap
+from tb_gpu_doctor.analysis.intervals import IntervalSet
 from tb_gpu_doctor.analysis.job_collectives import Collectives, match_collectives
-from tb_gpu_doctor.analysis.results import BoolArray, Float64
-from tb_gpu_doctor.analysis.step_costs import communication_layers
-from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
-from tb_gpu_doctor.traces.columns import PS_PER_US, Int32, Int64, Trace
+from tb_gpu_doctor.analysis.results import BoolArray, Cause, Float64
+from tb_gpu_doctor.analysis.step_costs import FIRST_CAUSE, PART_IDS
+from tb_gpu_doctor.traces.columns import PS_PER_US, Int64, Trace
 from tb_gpu_doctor.traces.grouping import group
 
 Method = Literal["one_clock", "aligned", "durations"]
@@ -117,6 +121,8 @@ class Job:
         meetings: by (trace, device index), for GPUs with matched collectives.
         bandwidth: None where sizes are not recorded.
         missing_ranks: of the job, as far as the files say how many there are.
+        step_waits: by (trace, device index), for all GPUs of a file of which any has matched collectives: time of each
+            complete step inside collectives before the last GPU of the job had entered.
     """
 
     collectives: Collectives | None
@@ -126,46 +132,41 @@ class Job:
     meetings: dict[tuple[int, int], Meetings]
     bandwidth: Bandwidth | None
     missing_ranks: tuple[int, ...]
+    step_waits: Mapping[tuple[int, int], tuple[int, ...]]
+
+    def wait_of_steps(self, files: Sequence[FileFacts], which: int, device: int) -> tuple[int, ...]:
+        """Time of each complete step of a GPU that it waited in collectives; of the file's own GPUs if need be.
+
+        The matching over all files is also the one that knows what to do with lost collectives.
+        """
+        known = self.step_waits.get((which, device))
+        if known is not None:
+            return known
+        steps = files[which].gpus[device].steps
+        return () if steps is None else steps.wait
 
 
 NO_MEETINGS = Meetings(*(np.zeros(0, np.int64) for _ in range(3)))
 
 
-@dataclass(frozen=True)
-class Encounters:
-    """One GPU of one file with its meetings: what splitting its exposed communication needs."""
-
-    which: int
-    device: int
-    meetings: Meetings
-
-
-Split = Callable[[Sequence[Encounters]], Sequence[Exposed]]
-
-
-def analyse_job(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], split: Split | None = None) -> Job:
-    """Everything that needs more than one GPU.
-
-    Args:
-        traces: of the job's files.
-        analyses: of the same files.
-        split: gives `exposed_of_gpu` of many GPUs, where their columns are; by default here.
-    """
-    collectives = match_collectives(traces, analyses)
-    clocks = find_clocks(collectives, len(traces))
+def analyse_job(files: Sequence[FileFacts]) -> Job:
+    """Everything that needs more than one GPU, from the facts of the job's files."""
+    collectives = match_collectives(files)
+    clocks = find_clocks(collectives, len(files))
     lateness = None
     # Contradicting clocks show that what was matched across files are not the same collectives.
     if collectives is not None and clocks.problem != "contradiction":
         lateness = lateness_of_job(collectives, clocks)
-    meetings = _all_meetings(traces, analyses, lateness)
+    meetings = _all_meetings(files, lateness)
     return Job(
         collectives,
         clocks,
         lateness,
-        _exposed(traces, analyses, meetings, split or (lambda found: _split_here(traces, analyses, found))),
+        _exposed(files, meetings),
         meetings,
         _bandwidth(lateness),
-        missing_ranks(traces),
+        missing_ranks(files),
+        _step_waits(files, meetings),
     )
 
 
@@ -233,71 +234,125 @@ def _last_end_of_trace(found: Collectives) -> Int64:
     return np.where(found.present, result, 0)
 
 
-def _exposed(
-    traces: Sequence[Trace],
-    analyses: Sequence[TraceAnalysis],
-    meetings: dict[tuple[int, int], Meetings],
-    split: Split,
-) -> dict[tuple[int, int], Exposed]:
-    found = []
-    for which, (trace, analysis) in enumerate(zip(traces, analyses, strict=True)):
-        if analysis.window is None:
-            continue
-        for device in trace.devices:
-            rows = trace.device_events.of_device(device.index)
-            if rows.stop > rows.start:
-                met = meetings.get((which, device.index), NO_MEETINGS)
-                found.append(Encounters(which, device.index, met))
-    return {(e.which, e.device): exposed for e, exposed in zip(found, split(found), strict=True)}
+def _exposed(files: Sequence[FileFacts], meetings: dict[tuple[int, int], Meetings]) -> dict[tuple[int, int], Exposed]:
+    found = {}
+    for which, file in enumerate(files):
+        for device, gpu in enumerate(file.gpus):
+            if file.window is None or gpu.exposed is None:
+                continue
+            layers = split_exposed(file, device, meetings.get((which, device), NO_MEETINGS))
+            moving, unsplit, whole = (
+                intervals.measure(intervals.clip(layer, file.window.start, file.window.end)) for layer in layers
+            )
+            found[which, device] = Exposed(moving, whole - unsplit, unsplit - moving)
+    return found
 
 
-def _split_here(
-    traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], found: Sequence[Encounters]
-) -> list[Exposed]:
-    return [exposed_of_gpu(traces[e.which], analyses[e.which], e.device, e.meetings) for e in found]
+def split_exposed(file: FileFacts, device: int, met: Meetings) -> tuple[IntervalSet, ...]:
+    """The exposed communication of a GPU that has any facts of it, as `exposed_layers` returns it.
+
+    Args:
+        file: where the GPU is.
+        device: its index.
+        met: its collectives that were matched with those of others.
+    """
+    known, exposed = file.collectives, file.gpus[device].exposed
+    assert known is not None and exposed is not None
+    low, high = bisect_left(known.device, device), bisect_right(known.device, device)  # rows are sorted by device
+    start = np.array(known.start[low:high], np.int64)
+    row = np.array(known.row[low:high], np.int64)
+    wait = np.full(len(row), -1, np.int64)
+    wait[np.searchsorted(row, met.row)] = met.wait
+    return exposed_layers(exposed, start, start + np.array(known.duration[low:high], np.int64), wait)
 
 
-def _all_meetings(
-    traces: Sequence[Trace], analyses: Sequence[TraceAnalysis], lateness: JobLateness | None
-) -> dict[tuple[int, int], Meetings]:
+def parts_of_steps(files: Sequence[FileFacts], which: int, device: int, job: Job) -> tuple[Int64, Int64]:
+    """Where the complete steps of one GPU went.
+
+    Args:
+        files: of the job.
+        which: the file of the GPU.
+        device: its index there.
+        job: what the files have in common.
+
+    Returns:
+        Length of each complete step, shape (steps,), -1 where the GPU has none; and its parts by
+        `step_costs.PART_IDS`, shape (steps, parts), whose rows sum to the lengths.
+    """
+    gpu, count = files[which].gpus[device], files[which].steps.count
+    parts = np.zeros((count, len(PART_IDS)), np.int64)
+    if gpu.steps is None:
+        return np.full(count, -1, np.int64), parts
+    end, wall = np.array(gpu.steps.end, np.int64), np.array(gpu.steps.wall, np.int64)
+    used = end >= 0
+    parts[:, 0], parts[:, 4] = gpu.steps.compute, gpu.steps.transfer
+    if gpu.exposed is not None:
+        layers = split_exposed(files[which], device, job.meetings.get((which, device), NO_MEETINGS))
+        moving, unsplit, whole = (overlap(layer, end - wall, end) for layer in layers)
+        parts[:, 1], parts[:, 2], parts[:, 3] = whole - unsplit, moving, unsplit - moving
+    if gpu.idle is not None and gpu.idle.whole.per_step:
+        parts[:, FIRST_CAUSE:] = np.array(gpu.idle.whole.per_step, np.int64).T
+    # gaps are looked for inside the window only: what of a step lies outside has no evidence
+    parts[:, FIRST_CAUSE + Cause.NO_EVIDENCE] += wall - parts.sum(axis=1)
+    parts[~used] = 0
+    return np.where(used, wall, -1), parts
+
+
+def parts_of_window(files: Sequence[FileFacts], which: int, device: int, job: Job) -> Int64:
+    """The same over the window of one GPU, shape (parts,); zeros without one. Arguments as of `parts_of_steps`."""
+    account, exposed = files[which].gpus[device].account, job.exposed.get((which, device))
+    if account is None:
+        return np.zeros(len(PART_IDS), np.int64)
+    sent = (exposed.waiting, exposed.moving, exposed.unsplit) if exposed is not None else (0, 0, 0)
+    return np.array([account.compute, *sent, account.transfer, *account.idle_by_cause], np.int64)
+
+
+def _all_meetings(files: Sequence[FileFacts], lateness: JobLateness | None) -> dict[tuple[int, int], Meetings]:
     """Those of the job; for the GPUs of a file that shares none with others, those among themselves."""
     result = {} if lateness is None else _meetings(lateness)
     joined = {which for which, _ in result}
-    for which, (trace, analysis) in enumerate(zip(traces, analyses, strict=True)):
-        if which in joined or len(traces) == 1 or len(trace.devices) < 2 or analysis.window is None:
+    for which, file in enumerate(files):
+        if which in joined or len(files) == 1 or len(file.gpus) < 2 or file.window is None:
             continue
-        collectives = match_collectives([trace], [analysis])
+        collectives = match_collectives([file])
         alone = None if collectives is None else lateness_of_job(collectives, find_clocks(collectives, 1))
         if alone is not None:
             result |= {(which, device): met for (_, device), met in _meetings(alone).items()}
     return result
 
 
-def waits_per_step(analysis: TraceAnalysis, meetings: Mapping[int, Meetings]) -> Int64:
-    """Time of each complete step of a file that its GPUs waited inside collectives for any GPU of the job.
-
-    Args:
-        analysis: of the file.
-        meetings: of its GPUs, by device index.
-
-    Returns:
-        shape (complete steps, devices), at most the length of the step.
-    """
-    steps = analysis.steps
-    wait = np.zeros((len(steps.number) + 1, steps.start.shape[1]), np.int64)  # the last row: outside steps
-    for device, met in meetings.items():
-        if device < wait.shape[1]:
-            np.add.at(wait[:, device], _steps_of(analysis, met.row), met.wait)
-    complete = np.flatnonzero(steps.complete)
-    wall = np.where(steps.end[complete] >= 0, steps.end[complete] - steps.start[complete], 0)
-    return np.asarray(np.minimum(wait[complete], wall), dtype=np.int64)
+def _step_waits(
+    files: Sequence[FileFacts], meetings: Mapping[tuple[int, int], Meetings]
+) -> dict[tuple[int, int], tuple[int, ...]]:
+    """Time of each complete step that GPUs waited inside collectives for any GPU of the job."""
+    found = {}
+    for which in sorted({which for which, _ in meetings}):
+        known = files[which].collectives
+        for device, gpu in enumerate(files[which].gpus):
+            if known is None or gpu.steps is None:
+                continue
+            wait = np.zeros(len(gpu.steps.wall) + 1, np.int64)  # the last one: outside steps
+            met = meetings.get((which, device), NO_MEETINGS)
+            at = np.searchsorted(np.array(known.row, np.int64), met.row)
+            np.add.at(wait, np.array(known.step, np.int64)[at], met.wait)
+            found[which, device] = tuple(np.minimum(wait[:-1], np.array(gpu.steps.wall)).tolist())
+    return found
 
 
-def _steps_of(analysis: TraceAnalysis, rows: Int64) -> Int32:
-    """Index into `Steps` of device events that were matched with others."""
-    if analysis.candidates is not None:
-        return analysis.candidates.step_of(rows)
-    return np.asarray(analysis.steps.event_step[rows], np.int32)
+def waits_in_windows(files: Sequence[FileFacts], job: Job) -> dict[tuple[int, int], int]:
+    """Time that GPUs of several files waited inside collectives for each other, over their windows."""
+    found: dict[tuple[int, int], int] = {}
+    lateness = job.lateness
+    if lateness is None or not np.ptp(lateness.collectives.trace):
+        return found
+    met = lateness.collectives
+    for column, (which, device) in enumerate(zip(met.trace.tolist(), met.device.tolist(), strict=True)):
+        window = files[which].window
+        if window is not None:
+            start, wait = met.start[:, column], lateness.wait[:, column]
+            inside = np.minimum(start + wait, window.end) - np.maximum(start, window.start)
+            found[which, device] = int(np.maximum(0, inside).sum())
+    return found
 
 
 def _meetings(lateness: JobLateness) -> dict[tuple[int, int], Meetings]:
@@ -308,25 +363,6 @@ def _meetings(lateness: JobLateness) -> dict[tuple[int, int], Meetings]:
         there = found.row[:, column] >= 0
         result[trace, device] = Meetings(found.row[there, column], lateness.wait[there, column], behind[there, column])
     return result
-
-
-def exposed_of_gpu(trace: Trace, analysis: TraceAnalysis, device: int, met: Meetings) -> Exposed:
-    """Split the exposed communication of one GPU over its window, which there must be.
-
-    Args:
-        trace: the file.
-        analysis: of it.
-        device: index of the GPU.
-        met: its collectives that were matched with those of others.
-    """
-    window = analysis.window
-    assert window is not None
-    wait = met.wait_of_events(trace.device_events.of_device(device))
-    base, with_moving, with_unsplit, whole = (
-        intervals.measure(intervals.clip(layer, window.start, window.end))
-        for layer in communication_layers(trace, device, wait)
-    )
-    return Exposed(with_moving - base, whole - with_unsplit, with_unsplit - with_moving)
 
 
 def _bandwidth(lateness: JobLateness | None) -> Bandwidth | None:
@@ -353,10 +389,10 @@ def _bandwidth(lateness: JobLateness | None) -> Bandwidth | None:
     )
 
 
-def missing_ranks(traces: Sequence[Trace]) -> tuple[int, ...]:
+def missing_ranks(files: Sequence[FileFacts]) -> tuple[int, ...]:
     """Ranks that the job has by its files' own word, but no file; empty where the files do not say."""
-    sizes = [trace.world_size for trace in traces if trace.world_size]
-    ranks = [trace.rank for trace in traces]
+    sizes = [file.world_size for file in files if file.world_size]
+    ranks = [file.rank for file in files]
     if not sizes or any(rank is None for rank in ranks):
         return ()
     size = min(max(sizes), 1 << 20)

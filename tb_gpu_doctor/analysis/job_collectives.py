@@ -19,12 +19,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tb_gpu_doctor.analysis.collectives import NEEDS_ALL, Events, Key, Lane, identities
+from tb_gpu_doctor.analysis.collectives import NEEDS_ALL, Events, identities
+from tb_gpu_doctor.analysis.facts import FileFacts
 from tb_gpu_doctor.analysis.results import BoolArray
-from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis, candidates_of
-from tb_gpu_doctor.traces.columns import PS_PER_US, Int32, Int64, Trace
+from tb_gpu_doctor.traces.columns import PS_PER_US, Int32, Int64
 from tb_gpu_doctor.traces.grouping import distinct, group
 
+# Process group and ranks; name, HLO op, kind and size: see `CollectiveFacts`.
+Lane = tuple[str, str]
+Key = tuple[str, str, int, int]
 # Ends of one collective lie this close together, at the most of its shortest participant's time.
 _TOGETHER = 50 * PS_PER_US
 _TOGETHER_SHARE = 0.1
@@ -143,7 +146,7 @@ class Collectives:
     """Matched collectives; times on the clock of each participant's own file.
 
     Attributes:
-        trace, device: of each participant, shape (p,): index into the traces, and into ``Trace.devices``.
+        trace, device: of each participant, shape (p,): index into the files, and into their GPUs.
         row: device event of collective k on each participant, -1 where it has none; shape (k, p).
         start, end: its times, 0 where there is none; shape (k, p).
         kind: `CollectiveKind`, shape (k,).
@@ -184,15 +187,15 @@ class Collectives:
         )  # fmt: skip
 
 
-def match_collectives(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]) -> Collectives | None:
-    """Match the collectives of several traces, or of the GPUs of one.
+def match_collectives(files: Sequence[FileFacts]) -> Collectives | None:
+    """Match the collectives of several files, or of the GPUs of one.
 
-    Only what starts inside a trace's window takes part, on GPUs that compute.
+    Only what starts inside a file's window takes part, on GPUs that compute.
 
     Returns:
         None when there are fewer than two GPUs with collectives, or nothing matches.
     """
-    parts, events, groups = _gather(traces, analyses)
+    parts, events, groups = _gather(files)
     if len(parts) < 2 or not len(events.part):
         return None
     total = np.bincount(events.part, minlength=len(parts))
@@ -231,43 +234,43 @@ def match_collectives(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]
     )
 
 
-def _gather(
-    traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]
-) -> tuple[list[tuple[int, int]], Events, tuple[str, ...]]:
-    """The participants as (trace, device), their collective kernels, and the names of communicators."""
-    marked = all(a.steps.source == "marked" and a.steps.count for a in analyses if a.window is not None)
+def _gather(files: Sequence[FileFacts]) -> tuple[list[tuple[int, int]], Events, tuple[str, ...]]:
+    """The participants as (file, device), their collective kernels, and the names of communicators."""
+    marked = all(file.steps.source == "marked" and file.steps.count for file in files if file.window is not None)
     parts: list[tuple[int, int]] = []
     columns: list[tuple[Int64, ...]] = []
-    # Numbers for communicators and for kinds of collectives that mean the same in all traces.
+    # Numbers for communicators and for kinds of collectives that mean the same in all files.
     lanes: dict[Lane, int] = {}
     keys: dict[Key, int] = {}
-    for which, (trace, analysis) in enumerate(zip(traces, analyses, strict=True)):
-        found = candidates_of(trace, analysis)
+    for which, file in enumerate(files):
+        found = file.collectives
         if found is None:
             continue
+        step_at, device, code = (np.array(column, np.int64) for column in (found.step, found.device, found.code))
         step = np.full(len(found.row), -1, np.int64)
         used = np.ones(len(found.row), np.bool_)
         if marked:
-            used = (found.step >= 0) & analysis.steps.complete[found.step]
-            step = analysis.steps.number[found.step]
-        part = np.full(len(trace.devices), -1, np.int64)
-        for device in np.intersect1d(found.computing, found.device[used]).tolist():
-            part[device] = len(parts)
-            parts.append((which, device))
-        rows = np.flatnonzero(used & (part[found.device] >= 0))
-        lane_of, key_of = np.zeros(len(found.keys), np.int64), np.zeros(len(found.keys), np.int64)
-        for code in distinct(found.code[rows]).tolist():
-            lane_of[code] = lanes.setdefault(found.lanes[code], len(lanes))
-            key_of[code] = keys.setdefault(found.keys[code], len(keys))
-        lane, key = lane_of[found.code], key_of[found.code]
-        whole = (
-            part[found.device], step, lane, key, found.start, found.end, found.row, found.kind, found.size_bytes
-        )  # fmt: skip
+            used = step_at >= 0
+            step = np.append(np.array(file.steps.numbers, np.int64), -1)[step_at]
+        part = np.full(len(file.gpus), -1, np.int64)
+        for index in np.intersect1d(np.array(found.computing, np.int64), device[used]).tolist():
+            part[index] = len(parts)
+            parts.append((which, index))
+        rows = np.flatnonzero(used & (part[device] >= 0))
+        lane_of, key_of, kind_of = (np.zeros(len(found.keys), np.int64) for _ in range(3))
+        for number in distinct(code[rows]).tolist():
+            lane_of[number] = lanes.setdefault(found.lanes[number], len(lanes))
+            key_of[number] = keys.setdefault(found.keys[number], len(keys))
+            kind_of[number] = found.keys[number][2]
+        row, start, duration, size = (
+            np.array(column, np.int64) for column in (found.row, found.start, found.duration, found.size_bytes)
+        )
+        whole = (part[device], step, lane_of[code], key_of[code], start, start + duration, row, kind_of[code], size)
         columns.append(tuple(column[rows] for column in whole))
     if not columns:
         return [], Events(*(np.zeros(0, np.int64) for _ in range(9))), ()
     made = Events(*(np.concatenate(column) for column in zip(*columns, strict=True)))
-    names = tuple(b" ".join(filter(None, texts)).decode("utf-8", "replace") for texts in lanes)
+    names = tuple(" ".join(filter(None, texts)) for texts in lanes)
     return parts, made.only(np.lexsort((made.start, made.key, made.lane, made.step, made.part))), names
 
 

@@ -100,7 +100,7 @@ PART_IDS: tuple[str, ...] = (
     "transfer",
     *CAUSE_IDS,
 )
-_FIRST_CAUSE = len(PART_IDS) - len(CAUSE_IDS)
+FIRST_CAUSE = len(PART_IDS) - len(CAUSE_IDS)
 
 
 def communication_layers(trace: Trace, device: int, wait: Int64) -> tuple[IntervalSet, ...]:
@@ -183,5 +183,5 @@ def _split(trace: Trace, analysis: TraceAnalysis, device: int, wait: Int64, star
         columns.append(overlap((pieces.start[of_cause], pieces.end[of_cause]), start, end))
     parts = np.stack(columns, axis=1)
     # gaps are looked for inside the window only: what of a step lies outside has no evidence
-    parts[:, _FIRST_CAUSE + Cause.NO_EVIDENCE] += end - start - parts.sum(axis=1)
+    parts[:, FIRST_CAUSE + Cause.NO_EVIDENCE] += end - start - parts.sum(axis=1)
     return parts

@@ -391,14 +391,13 @@ def _whole_inferred(trace: Trace, main: Int64, event_step: Int32, count: int) ->
 StepKey = tuple[int, int]
 
 
-def step_keys(steps: Steps, by_order: bool) -> list[StepKey]:
+def step_keys(numbers: Sequence[int], by_order: bool) -> list[StepKey]:
     """What a complete step is known by in all files: its number, and which one of that number it is."""
-    rows = np.flatnonzero(steps.complete)
     if by_order:
-        return [(index, 0) for index in range(len(rows))]
+        return [(index, 0) for index in range(len(numbers))]
     seen: dict[int, int] = {}
     found = []
-    for number in steps.number[rows].tolist():
+    for number in numbers:
         found.append((number, seen.get(number, 0)))
         seen[number] = found[-1][1] + 1
     return found

@@ -15,9 +15,6 @@ from tb_gpu_doctor.texts import text
 from tb_gpu_doctor.texts.numbers import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
     from tb_gpu_doctor.traces.sessions import Session, SessionScan
 
 _MAX_LISTED = 10
@@ -45,7 +42,7 @@ def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
 def execute(arguments: argparse.Namespace, lang: str) -> int:
     """Diagnose and print; the exit status says whether it could, not what it found."""
     # Here, so that `--help` needs neither numpy nor the decoder.
-    from tb_gpu_doctor.api import choose_session
+    from tb_gpu_doctor.api import answer_session, choose_session
     from tb_gpu_doctor.traces.sessions import find_sessions
 
     scan = find_sessions(arguments.path)
@@ -53,7 +50,7 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     _mention_others(scan, session, arguments, lang)
     _offer_related(scan, session, arguments, lang)
     with progress_bar(lang, arguments.no_color) as report:
-        diagnosis = _diagnosis(session, report)
+        diagnosis = answer_session(session, report).diagnosis
     if arguments.json:
         print(diagnosis.to_json(lang))
         return 0
@@ -61,19 +58,6 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
 
     print_report(diagnosis, console(arguments.no_color), lang)
     return 0
-
-
-def _diagnosis(session: Session, report: Callable[[str, float], None]) -> DiagnosisReport:
-    """The diagnosis, remembered from the last time where the files are the same."""
-    from tb_gpu_doctor.api import diagnose_session
-    from tb_gpu_doctor.cache.remember import remembered
-    from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
-
-    def make() -> tuple[DiagnosisReport, bool]:
-        result = diagnose_session(session, report)
-        return result.diagnosis, not result.failures
-
-    return remembered(session, "diagnosis", DiagnosisReport, make)
 
 
 def _mention_others(scan: SessionScan, chosen: Session, arguments: argparse.Namespace, lang: str) -> None:

@@ -55,11 +55,8 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     from tb_gpu_doctor.report.kernel_report import ListedGpu, as_dict, csv_lines, kernel_list, over_gpus
 
     result = _read(arguments.path, arguments.run, arguments.session, lang)
-    labels = _labels(result)
-    gpus = [ListedGpu(label, d) for label, trace in zip(labels, result.traces, strict=True) for d in trace.devices]
-    kernels = kernel_list(
-        [(trace.devices, analysis.kernels) for trace, analysis in zip(result.traces, result.analyses, strict=True)]
-    )
+    gpus = [ListedGpu(file.label, gpu.device) for file in result.files for gpu in file.gpus]
+    kernels = kernel_list([([gpu.device for gpu in file.gpus], file.kernels) for file in result.files])
     if arguments.by == "kernel":
         kernels = over_gpus(kernels, gpus)
     scaling = _scaling(result, arguments, batches, lang) if batches is not None else ()
@@ -96,7 +93,7 @@ def _print(
     from tb_gpu_doctor.report.sentences import say
 
     print_kernels(kernels, gpus, top, console, lang)
-    fills = [fill for analysis in result.analyses for fill in analysis.kernels.fills]
+    fills = [gpu.fill for file in result.files for gpu in file.gpus if gpu.fill is not None]
     if kernels and len(fills) == len(gpus):
         console.print()
         print_fills(list(zip(gpus, fills, strict=True)), console, lang)
@@ -112,14 +109,10 @@ def _print(
 
 def _underfilled(result: SessionResult, scaling: tuple[GridScaling, ...]) -> list[Any]:
     """What the diagnosis says of grids that are too small, now that two batch sizes are known."""
-    from tb_gpu_doctor.diagnosis.context import Context, HostProfile
-    from tb_gpu_doctor.diagnosis.rules.underfilled_gpu import check
+    from tb_gpu_doctor.diagnosis.context import Context
+    from tb_gpu_doctor.diagnosis.registry import rule_of
 
-    profiles = [
-        HostProfile(label, trace, analysis)
-        for label, trace, analysis in zip(_labels(result), result.traces, result.analyses, strict=True)
-    ]
-    return list(check(Context(tuple(profiles), scaling=scaling)))
+    return list(rule_of("underfilled_gpu").check(Context(result.files, scaling=scaling)))
 
 
 def _read(path: str, run: str | None, session: list[str] | None, lang: str) -> SessionResult:
@@ -136,11 +129,6 @@ def _read(path: str, run: str | None, session: list[str] | None, lang: str) -> S
     return result
 
 
-def _labels(result: SessionResult) -> list[str]:
-    hosts = result.diagnosis.hosts
-    return list(hosts) if len(hosts) == len(result.traces) else [trace.host for trace in result.traces]
-
-
 def _scaling(
     result: SessionResult, arguments: argparse.Namespace, batches: tuple[int, int], lang: str
 ) -> tuple[GridScaling, ...]:
@@ -148,17 +136,17 @@ def _scaling(
 
     other = _read(arguments.compare, None, None, lang)
     kinds = {
-        (device.name, device.sm_count)
-        for trace in (*result.traces, *other.traces)
-        for device in trace.devices
-        if device.sm_count is not None
+        (gpu.device.name, gpu.device.sm_count)
+        for file in (*result.files, *other.files)
+        for gpu in file.gpus
+        if gpu.device.sm_count is not None
     }
     if len(kinds) > 1:
         raise UsageError(text("cli.kernels.other_gpus", lang, names=sorted(f"{name} ({sms})" for name, sms in kinds)))
     sm_count = next(iter(kinds))[1] if kinds else None
     return grid_scaling(
-        (row for analysis in result.analyses for row in analysis.kernels.rows),
-        (row for analysis in other.analyses for row in analysis.kernels.rows),
+        (row for file in result.files for row in file.kernels),
+        (row for file in other.files for row in file.kernels),
         *batches,
         sm_count,
     )

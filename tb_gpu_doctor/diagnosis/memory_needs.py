@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tb_gpu_doctor.diagnosis.context import Context
+from tb_gpu_doctor.diagnosis.context import ref as gpu_of_file
 from tb_gpu_doctor.diagnosis.model import GpuRef
 from tb_gpu_doctor.diagnosis.telemetry_gpus import judged, ref
 from tb_gpu_doctor.telemetry.memory import Memory, measure
@@ -13,10 +14,9 @@ def memory_needs(context: Context) -> dict[GpuRef, Memory | None]:
     needs: dict[GpuRef, Memory | None] = {
         ref(gpu): measure(gpu.series, gpu.recording.memory_growth) for gpu in judged(context)
     }
-    for profile in context.profiles:
-        known = {use.device: use for use in profile.outline.allocators}
-        for device in profile.active_devices:
-            gpu, use = profile.ref(device.index), known.get(device.index)
-            if needs.get(gpu) is None:
-                needs[gpu] = None if use is None else Memory("allocator", use.peak_bytes, use.limit_bytes, None)
+    for file in context.files:
+        for index, gpu in enumerate(file.gpus):
+            name, use = gpu_of_file(file, index), gpu.allocator
+            if gpu.worked and needs.get(name) is None:
+                needs[name] = None if use is None else Memory("allocator", use.peak_bytes, use.limit_bytes, None)
     return needs

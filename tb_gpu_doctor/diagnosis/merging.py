@@ -11,15 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
-
+from tb_gpu_doctor.analysis.arrivals import Member, find_arrivals
 from tb_gpu_doctor.analysis.results import Cause
-from tb_gpu_doctor.diagnosis.arrivals import find_arrivals
-from tb_gpu_doctor.diagnosis.context import Context
+from tb_gpu_doctor.analysis.slow_steps import Outliers, find_outliers
+from tb_gpu_doctor.diagnosis.context import Context, Gpu, ref
+from tb_gpu_doctor.diagnosis.losses import gain_of_causes, idle_per_step, unclaimed_idle
 from tb_gpu_doctor.diagnosis.model import Finding, GpuRef, Phrase
-from tb_gpu_doctor.diagnosis.outliers import find_outliers
 from tb_gpu_doctor.diagnosis.registry import rules
-from tb_gpu_doctor.diagnosis.step_gains import gain_of_causes
 
 # The loss of a cause that must lie in the slow steps for them to be its doing.
 _IN_OUTLIERS = 0.5
@@ -68,11 +66,11 @@ def explains_slow_steps(context: Context, root: Finding, outliers: Finding) -> b
     if (root.saving_ps_per_step or 0.0) >= (outliers.saving_ps_per_step or 0.0):
         return True
     inside = total = 0
-    for profile in context.profiles:
-        costs, found = profile.analysis.step_costs, find_outliers(profile, context.thresholds.of("step_outliers"))
-        if costs is not None and found is not None:
-            inside += int(costs.idle[found.rows, :, cause].sum())
-            total += int(costs.idle[:, :, cause].sum())
+    for which, found in enumerate(_outliers(context)):
+        for gpu in _gpus(context, which) if found is not None else ():
+            lost = idle_per_step(context, gpu, cause)
+            total += sum(lost)
+            inside += sum(lost[step] for step in found.steps) if lost and found is not None else 0
     return total > 0 and inside >= _IN_OUTLIERS * total
 
 
@@ -93,16 +91,32 @@ def follows_an_empty_queue(context: Context, root: Finding, launches: Finding) -
 def _shared_steps(context: Context, gpus: Sequence[GpuRef], root: Cause, other: Cause) -> tuple[int, int]:
     """(loss to ``other`` in the steps that ``root`` stopped, in all steps) on the given GPUs."""
     inside = total = 0
-    for profile in context.profiles:
-        costs = profile.analysis.step_costs
-        if costs is None or not len(costs.wall):
-            continue
-        columns = [d.index for d in profile.trace.devices if profile.ref(d.index) in set(gpus)]
-        idle, wall = costs.idle[:, columns], costs.wall[:, columns]
-        stopped = (idle[:, :, root] > 0) & (idle[:, :, root] >= context.thresholds.stopped_step * wall)
-        inside += int(idle[:, :, other][stopped].sum())
-        total += int(idle[:, :, other].sum())
+    wanted = set(gpus)
+    for which in range(len(context.files)):
+        for gpu in _gpus(context, which):
+            steps = gpu.facts.steps
+            if steps is None or gpu.ref not in wanted:
+                continue
+            roots, others = idle_per_step(context, gpu, root), idle_per_step(context, gpu, other)
+            total += sum(others)
+            inside += sum(
+                lost
+                for stop, lost, wall in zip(roots, others, steps.wall, strict=False)
+                if stop > 0 and stop >= context.thresholds.stopped_step * wall
+            )
     return inside, total
+
+
+def _gpus(context: Context, which: int) -> list[Gpu]:
+    """All GPUs of one file."""
+    file = context.files[which]
+    return [Gpu(file, which, index) for index in range(len(file.gpus))]
+
+
+def _outliers(context: Context) -> list[Outliers | None]:
+    """The outlying steps of each file."""
+    limits = context.thresholds.of("step_outliers")
+    return [find_outliers(context.files, which, context.job, limits) for which in range(len(context.files))]
 
 
 def makes_the_gpu_late(context: Context, imbalance: Finding, stall: Finding) -> bool:
@@ -114,24 +128,28 @@ def makes_the_gpu_late(context: Context, imbalance: Finding, stall: Finding) -> 
     if imbalance.cause != expected:
         return False
     late, cause = set(imbalance.gpus), _cause(stall)
-    idle = {account.ref: account.accounting.idle_of(cause) for account in context.accounts()}
-    total = sum(idle.get(ref, 0) for ref in stall.gpus)
-    return sum(idle.get(ref, 0) for ref in stall.gpus if ref in late) >= _ON_LATE_GPUS * total
+    idle = {
+        gpu.ref: left.account.idle_of(cause)
+        for gpu in context.working_gpus
+        if (left := unclaimed_idle(context, gpu)) is not None
+    }
+    total = sum(idle.get(gpu, 0) for gpu in stall.gpus)
+    return sum(idle.get(gpu, 0) for gpu in stall.gpus if gpu in late) >= _ON_LATE_GPUS * total
 
 
 def is_late_in_the_slow_steps(context: Context, imbalance: Finding, outliers: Finding) -> bool:
     """The culprits are late in the slow steps and hardly in others: that is what makes those slow."""
     late = set(imbalance.gpus)
-    slow: set[int] = set()
-    for profile in context.profiles:
-        found = find_outliers(profile, context.thresholds.of("step_outliers"))
-        slow |= set(found.numbers) if found is not None else set()
+    slow = {number for found in _outliers(context) if found is not None for number in found.numbers}
+
+    def is_late(member: Member) -> bool:
+        return ref(member.file, member.device) in late
+
     inside = total = 0.0
-    for arrivals in find_arrivals(context):
-        columns = [column for column, member in enumerate(arrivals.members) if member.ref in late]
-        behind = arrivals.behind[:, columns].sum(axis=1)
-        inside += float(behind[np.isin(arrivals.number, sorted(slow)) & (arrivals.step >= 0)].sum())
-        total += float(behind.sum())
+    for arrivals in find_arrivals(context.files, context.job):
+        in_slow_steps, in_all = arrivals.lateness(is_late, sorted(slow))
+        inside += in_slow_steps
+        total += in_all
     return total > 0 and inside >= _IN_SLOW_STEPS * total
 
 
@@ -166,7 +184,7 @@ def _joined(context: Context, merge: Merge, root: Finding, absorbed: Finding) ->
     parts = (*root.absorbed, replace(absorbed, absorbed=()), *absorbed.absorbed)
     if merge.counts:
         causes = (_cause(root), _cause(absorbed))
-        gain = gain_of_causes(context, context.profiles, *causes)
+        gain = gain_of_causes(context, range(len(context.files)), *causes)
         saving = max(gain, saving or 0.0) if gain is not None else saving
     if merge.adds == "sentence":
         said = absorbed.explanation[0]

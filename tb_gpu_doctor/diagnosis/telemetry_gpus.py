@@ -30,7 +30,7 @@ def names(context: Context, gpus: Iterable[GpuTelemetry]) -> GpuNames:
 def names_of(context: Context, gpus: Iterable[GpuRef]) -> GpuNames:
     """As `names`, of GPUs that need not be in the telemetry."""
     refs = tuple(sorted(gpus))
-    if context.profiles:
+    if context.files:
         return context.names(refs)
     known = context.telemetry.gpus
     return GpuNames(refs, len(known), len({gpu.host for gpu in known}) > 1)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import GpuRef, Phrase
 from tb_gpu_doctor.diagnosis.rules.low_utilization import loads
@@ -13,7 +11,7 @@ from tb_gpu_doctor.diagnosis.telemetry_gpus import ref
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry
 from tb_gpu_doctor.telemetry.load import Load
 from tb_gpu_doctor.telemetry.memory import measure as measure_memory
-from tb_gpu_doctor.telemetry.samples import column
+from tb_gpu_doctor.telemetry.samples import column, highest
 from tb_gpu_doctor.telemetry.throttling import measure as measure_throttling
 from tb_gpu_doctor.telemetry.throttling import state
 from tb_gpu_doctor.texts import DEFAULT_LANGUAGE
@@ -119,7 +117,7 @@ def _figures(context: Context, gpu: GpuTelemetry, load: Load | None) -> GpuFigur
         clock_max_mhz=series.facts.limits.get("sm_clock_max_mhz"),
         power_watts=usual.power_watts,
         power_limit_watts=usual.power_limit_watts,
-        temperature_celsius=None if heat is None else float(np.nanmax(heat)),
+        temperature_celsius=None if heat is None else highest(heat),
         memory_peak_bytes=None if memory is None else memory.peak_bytes,
         memory_capacity_bytes=None if memory is None else memory.capacity_bytes,
         memory_source=None if memory is None else memory.source,

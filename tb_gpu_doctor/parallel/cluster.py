@@ -1,64 +1,48 @@
 """A Dask cluster behind the interface of `concurrent.futures`: each worker reads its own files.
 
 Workers see the files by the same paths (a shared file system) and have the same version of the doctor installed.
-Each keeps the columns of its files, tells them in short and answers questions about them. A worker that dies gives
-its files to others, which decode them anew; that is Dask's own doing.
+Each sends the facts of its files, which are small, and keeps nothing. A worker that dies gives its files to others,
+which read them anew; that is Dask's own doing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import pickle
 import queue
 import socket
 import threading
 import time
 import urllib.parse
 import warnings
-import weakref
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
+import zlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Executor, Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from tb_gpu_doctor import __version__
+from tb_gpu_doctor.analysis.facts import FileFacts
 from tb_gpu_doctor.errors import ClusterError, ProfileError
-from tb_gpu_doctor.parallel.compact import unpack
-from tb_gpu_doctor.parallel.remote import answer, everywhere, hold, question_of, tell, told_of
-from tb_gpu_doctor.parallel.sketch import Sketch, connected
-from tb_gpu_doctor.traces.elsewhere import Elsewhere
+from tb_gpu_doctor.parallel.one_file import ReadFile, read_file
 from tb_gpu_doctor.traces.sessions import ProfileFile
 
 CONNECT_TIMEOUT_S = 5.0
 # Batch systems start workers when there is work; longer without any is told.
 PATIENCE_S = 60.0
-# Waiting with a limit lets Ctrl-C through on every system.
-_PULSE_S = 0.2
 # How often the scheduler is asked whether there are workers.
 _ASK_S = 1.0
-# Dask warns of tasks of 10 MB; questions about very many files of one worker are parted.
-_QUESTION_BYTES = 4_000_000
 # A scheduler that hands out hundreds of files may take a while to answer.
 _ANSWER_S = 30.0
-
-
-@dataclass(frozen=True, eq=False)
-class _Place:
-    """A file in the memory of some worker: `elsewhere.Elsewhere`, known by the Dask future of what is held."""
-
-    desk: DaskCluster
-    held: Any
-    path: str
-
-
-def _held(place: Elsewhere) -> Any:
-    assert isinstance(place, _Place)
-    return place.held
+# Measured on files of 100,000 events: higher levels take several times as long for a tenth less.
+_LEVEL = 3
 
 
 class DaskCluster(Executor):
-    """Runs the files of a session on the workers of a scheduler, which keep them as long as they are asked about.
+    """Runs the files of a session on the workers of a scheduler.
 
     Args:
         address: of the scheduler, ``tcp://host:8786``.
@@ -83,8 +67,6 @@ class DaskCluster(Executor):
         self._executor = self._client.get_executor(pure=False)
         self._asked_s = 0.0
         self._seen_s = time.monotonic()
-        # Weak, since who stops early never asks what became of the rest.
-        self._held: weakref.WeakKeyDictionary[Future[bytes], Any] = weakref.WeakKeyDictionary()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """As `concurrent.futures.Executor.submit`."""
@@ -93,79 +75,25 @@ class DaskCluster(Executor):
         return future
 
     def submit_file(self, file: ProfileFile) -> Future[bytes]:
-        """Decode and analyse a file, which the worker keeps; `outcome` reads what it tells."""
+        """Read a file on a worker; `outcome` says what became of it."""
         self._seen_s = time.monotonic()
-        with self._talking():
-            held = self._client.submit(hold, everywhere(file), __version__, pure=False)
-        told = self.submit(tell, held)
-        self._held[told] = held
-        return told
+        return self.submit(facts_to_send, everywhere(file), __version__)
 
-    def outcome(self, future: Future[bytes], file: ProfileFile) -> Sketch | ProfileError:
-        """What became of a file whose future is done; its columns stay where they are.
+    def outcome(self, future: Future[bytes], file: ProfileFile) -> ReadFile | ProfileError:
+        """What became of a file whose future is done.
 
         Raises:
             ProfileError: the cluster is of no use for any file.
         """
-        held = self._held.pop(future, None)
         found = self._result(future, file.path)
         if isinstance(found, ProfileError):
             return found
-        told = told_of(found, file)
-        if isinstance(told, ProfileError):
-            if told.code == "cluster_other_version":
-                raise told
-            return told
-        return connected(told, _Place(self, held, file.path))
-
-    def work(self, function: Callable[..., Any], calls: Sequence[tuple[Elsewhere, tuple[Any, ...]]]) -> list[Any]:
-        """As `elsewhere.Desk.work`: one task for all files of a worker, as a rule.
-
-        Raises:
-            ProfileError: the cluster is of no use any more, or a file is lost that nobody can read again.
-        """
-        self._seen_s = time.monotonic()
-        places = [place for place, _ in calls]
-        answers: list[Any] = [None] * len(calls)
-        asked: dict[Future[bytes], list[int]] = {}
-        groups = self._by_worker([_held(place) for place in places])
-        while groups:
-            indices = groups.pop()
-            question = question_of(function, [calls[index][1] for index in indices])
-            if len(question) > _QUESTION_BYTES and len(indices) > 1:
-                half = len(indices) // 2
-                groups += [indices[:half], indices[half:]]
-                continue
-            asked[self.submit(answer, [_held(places[index]) for index in indices], question)] = indices
-        pending = set(asked)
-        while pending:
-            done, pending = wait(pending, _PULSE_S, FIRST_COMPLETED)
-            self.check()
-            for future in done:
-                indices = asked[future]
-                found = self._result(future, str(getattr(places[indices[0]], "path", "")))
-                told = found if isinstance(found, ProfileError) else unpack(found)
-                if isinstance(told, ProfileError):
-                    raise told
-                for index, item in zip(indices, told, strict=True):
-                    answers[index] = item
-        return answers
-
-    def _by_worker(self, held: Sequence[Any]) -> list[list[int]]:
-        """Indices of files, those that the same worker has together; a lost one is decoded anew by whoever asks."""
-        if len(held) == 1:
-            return [[0]]
-        keys = [future.key for future in held]
-        try:
-            # With a limit of time, which Dask's own `who_has` does not take.
-            where = self._client.sync(self._client.scheduler.who_has, keys=keys, callback_timeout=_ANSWER_S)
-        except Exception:
-            raise ClusterError("cluster_lost", address=self.address) from None
-        groups: dict[str, list[int]] = {}
-        for index, future in enumerate(held):
-            # Lost ones each alone, so that one worker need not have all of them.
-            groups.setdefault(str(next(iter(where.get(future.key, ())), index)), []).append(index)
-        return list(groups.values())
+        sent = sent_facts(found, file)
+        if isinstance(sent, ProfileError):
+            if sent.code == "cluster_other_version":
+                raise sent
+            return sent
+        return ReadFile(sent)
 
     def _result(self, future: Future[bytes], path: str) -> bytes | ProfileError:
         """What a worker sent; an error where the file has killed its workers.
@@ -220,6 +148,47 @@ class DaskCluster(Executor):
         """Leave the cluster, which goes on for others."""
         with contextlib.suppress(Exception):
             self._client.close(timeout=2)
+
+
+def facts_to_send(file: ProfileFile, version: str) -> bytes:
+    """The packed facts of a file, or the reason why there are none; runs on a worker.
+
+    Args:
+        file: with a path that means the same everywhere.
+        version: the doctor's that asks; another one could give other numbers.
+    """
+    return zlib.compress(pickle.dumps(_facts_of(file, version), protocol=5), _LEVEL)
+
+
+def _facts_of(file: ProfileFile, version: str) -> FileFacts | ProfileError:
+    here = socket.gethostname()
+    if version != __version__:
+        return ProfileError("cluster_other_version", file.path, worker=here, theirs=__version__, ours=version)
+    try:
+        if "://" not in file.path:
+            os.stat(file.path)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        return ProfileError("file_not_on_worker", file.path, worker=here, reason=reason)
+    try:
+        return read_file(file).facts
+    except ProfileError as error:
+        return error if error.path else error.with_path(file.path)
+    except MemoryError:
+        return ProfileError("file_out_of_memory", file.path)
+    except Exception as error:
+        return ProfileError("file_failed", file.path, reason=f"{type(error).__name__}: {error}")
+
+
+def sent_facts(packed: bytes, file: ProfileFile) -> FileFacts | ProfileError:
+    """What `facts_to_send` sent, under the path that the caller gave."""
+    found: FileFacts | ProfileError = pickle.loads(zlib.decompress(packed))
+    return found.with_path(file.path) if isinstance(found, ProfileError) else replace(found, path=file.path)
+
+
+def everywhere(file: ProfileFile) -> ProfileFile:
+    """The file by a path that does not depend on the current folder."""
+    return file if "://" in file.path else replace(file, path=os.path.abspath(file.path))
 
 
 @contextmanager

@@ -14,14 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
 from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.files.names import is_remote
 from tb_gpu_doctor.parallel.cluster import DaskCluster
-from tb_gpu_doctor.parallel.one_file import DECODING, analyse_file
+from tb_gpu_doctor.parallel.one_file import DECODING, ReadFile, read_file
 from tb_gpu_doctor.parallel.plan import claimed, wanted_workers
 from tb_gpu_doctor.parallel.processes import WorkerDied, WorkerProcesses, WorkersCannotStart
-from tb_gpu_doctor.traces.columns import Trace
 from tb_gpu_doctor.traces.read import FETCHING
 from tb_gpu_doctor.traces.sessions import ProfileFile
 
@@ -30,8 +28,7 @@ _LOG = logging.getLogger("tb_gpu_doctor")
 _PULSE_S = 0.2
 
 Report = Callable[[str, float], None]
-Read = tuple[Trace, TraceAnalysis]
-Outcome = Read | ProfileError
+Outcome = ReadFile | ProfileError
 
 
 # Where everything is read for as long as the command runs, see `working_on`.
@@ -87,8 +84,10 @@ class _Progress:
         return lambda _stage, fraction: self.at(index, fraction)
 
 
-def read_files(files: Sequence[ProfileFile], report: Report, executor: Executor | None = None) -> list[Outcome]:
-    """What became of each file, in order: its trace and analysis, or why there are none.
+def read_files(
+    files: Sequence[ProfileFile], report: Report, executor: Executor | None = None, with_columns: bool = False
+) -> list[Outcome]:
+    """What became of each file, in order: its facts, or why there are none.
 
     Args:
         files: of a session.
@@ -96,117 +95,124 @@ def read_files(files: Sequence[ProfileFile], report: Report, executor: Executor 
         executor: where to work; by default that of `working_on`, else processes of this machine, or this process
             where few or small files do not pay for others, or where none can be started.
             The arrays of what processes send are read-only.
+        with_columns: whether the files' columns are wanted as well; a cluster sends none.
 
     Raises:
         ProfileError: a cluster is of no use: lost, without workers, of another version.
     """
-    progress = _Progress(files, report)
+    work = _Work(files, _Progress(files, report), with_columns)
     executor = executor or _chosen
     if executor is not None:
-        return _finished(files, progress, _spread(files, progress, executor))
+        return work.finished(work.spread(executor))
     with claimed(wanted_workers(files)) as workers:
         if not workers:
-            return [_here(file, progress, index, len(files)) for index, file in enumerate(files)]
+            return [work.here(index) for index in range(len(files))]
         pool = WorkerProcesses(workers)
         try:
-            outcomes = _finished(files, progress, _spread(files, progress, pool))
+            outcomes = work.finished(work.spread(pool))
             pool.shutdown(wait=False)
             return outcomes
         finally:
             pool.kill()
 
 
-def _here(file: ProfileFile, progress: _Progress, index: int, count: int) -> Outcome:
-    """One file in this process; the only file's failures that are not its own go on to the caller."""
-    try:
-        outcome: Outcome = analyse_file(file, progress.of(index))
-    except ProfileError as error:
-        outcome = _located(error, file)
-    except Exception as error:
-        if count == 1:
-            raise
-        outcome = _unexpected(error, file)
-    progress.at(index, 1.0)
-    return outcome
+@dataclass(frozen=True)
+class _Work:
+    """The files to read, and how far they are."""
 
+    files: Sequence[ProfileFile]
+    progress: _Progress
+    with_columns: bool
 
-def _spread(files: Sequence[ProfileFile], progress: _Progress, executor: Executor) -> list[Outcome | BaseException]:
-    """Every file's outcome, or the exception that is none of its own; large files go first."""
-    futures: dict[Future[Any], int] = {}
-    results: list[Outcome | BaseException] = [WorkersCannotStart("not tried")] * len(files)
-    try:
-        for index in sorted(range(len(files)), key=lambda index: -files[index].size_bytes):
-            try:
-                futures[_submit(executor, files[index], progress.of(index))] = index
-            except RuntimeError as error:  # broken by an earlier task, or shut down
-                results[index] = error
-        pending = set(futures)
-        while pending:
-            done, pending = wait(pending, _PULSE_S, FIRST_COMPLETED)
-            progress.pulse()
-            if isinstance(executor, DaskCluster) and not done:
-                executor.check()
-            for future in done:
-                index = futures.pop(future)
-                results[index] = _taken(future, files[index], executor)
-                if not isinstance(results[index], BaseException) or isinstance(results[index], ProfileError):
-                    progress.at(index, 1.0)
-    finally:
-        for future in futures:
-            future.cancel()
-    return results
+    def here(self, index: int) -> Outcome:
+        """One file in this process; the only file's failures that are not its own go on to the caller."""
+        file = self.files[index]
+        try:
+            outcome: Outcome = read_file(file, self.with_columns, self.progress.of(index))
+        except ProfileError as error:
+            outcome = _located(error, file)
+        except Exception as error:
+            if len(self.files) == 1:
+                raise
+            outcome = _unexpected(error, file)
+        self.progress.at(index, 1.0)
+        return outcome
 
+    def spread(self, executor: Executor) -> list[Outcome | BaseException]:
+        """Every file's outcome, or the exception that is none of its own; large files go first."""
+        files = self.files
+        futures: dict[Future[Any], int] = {}
+        results: list[Outcome | BaseException] = [WorkersCannotStart("not tried")] * len(files)
+        try:
+            for index in sorted(range(len(files)), key=lambda index: -files[index].size_bytes):
+                try:
+                    futures[self._submit(executor, index)] = index
+                except RuntimeError as error:  # broken by an earlier task, or shut down
+                    results[index] = error
+            pending = set(futures)
+            while pending:
+                done, pending = wait(pending, _PULSE_S, FIRST_COMPLETED)
+                self.progress.pulse()
+                if isinstance(executor, DaskCluster) and not done:
+                    executor.check()
+                for future in done:
+                    index = futures.pop(future)
+                    results[index] = _taken(future, files[index], executor)
+                    if not isinstance(results[index], BaseException) or isinstance(results[index], ProfileError):
+                        self.progress.at(index, 1.0)
+        finally:
+            for future in futures:
+                future.cancel()
+        return results
 
-def _submit(executor: Executor, file: ProfileFile, report: Report) -> Future[Any]:
-    if isinstance(executor, DaskCluster):
-        return executor.submit_file(file)
-    if isinstance(executor, WorkerProcesses):
-        return executor.submit_reporting(report, analyse_file, file)
-    return executor.submit(analyse_file, file)
+    def _submit(self, executor: Executor, index: int) -> Future[Any]:
+        file = self.files[index]
+        if isinstance(executor, DaskCluster):
+            return executor.submit_file(file)
+        if isinstance(executor, WorkerProcesses):
+            return executor.submit_reporting(self.progress.of(index), read_file, file, self.with_columns)
+        return executor.submit(read_file, file, self.with_columns)
+
+    def finished(self, results: Sequence[Outcome | BaseException]) -> list[Outcome]:
+        """A second try for the files whose process died: alone, so that nothing else takes the memory."""
+        outcomes: list[Outcome] = []
+        for index, (file, result) in enumerate(zip(self.files, results, strict=True)):
+            if isinstance(result, WorkersCannotStart):
+                result = self.here(index)
+            elif isinstance(result, (BrokenExecutor, MemoryError)):
+                _LOG.info("GPU Doctor: the process that read %s ended (%s): trying again", file.path, result)
+                result = self._alone(index)
+            if isinstance(result, ProfileError) or not isinstance(result, BaseException):
+                outcomes.append(result)
+            else:
+                outcomes.append(_unexpected(result, file))
+            self.progress.at(index, 1.0)
+        return outcomes
+
+    def _alone(self, index: int) -> Outcome | BaseException:
+        pool, file = WorkerProcesses(1), self.files[index]
+        progress = _Progress([file], lambda _stage, done: self.progress.at(index, done))
+        try:
+            result = _Work([file], progress, self.with_columns).spread(pool)[0]
+        finally:
+            pool.kill()
+        if isinstance(result, WorkersCannotStart):
+            return self.here(index)
+        if isinstance(result, WorkerDied):
+            return ProfileError("worker_died", file.path, reason=result.reason)
+        return result
 
 
 def _taken(future: Future[Any], file: ProfileFile, executor: Executor) -> Outcome | BaseException:
     if isinstance(executor, DaskCluster):
         return executor.outcome(future, file)  # which raises what is wrong with the cluster
     try:
-        result: Read = future.result()
+        result: ReadFile = future.result()
         return result
     except ProfileError as error:
         return _located(error, file)
     except Exception as error:
         return error
-
-
-def _finished(
-    files: Sequence[ProfileFile], progress: _Progress, results: list[Outcome | BaseException]
-) -> list[Outcome]:
-    """A second try for the files whose process died: alone, so that nothing else takes the memory."""
-    outcomes: list[Outcome] = []
-    for index, (file, result) in enumerate(zip(files, results, strict=True)):
-        if isinstance(result, WorkersCannotStart):
-            result = _here(file, progress, index, len(files))
-        elif isinstance(result, (BrokenExecutor, MemoryError)):
-            _LOG.info("GPU Doctor: the process that read %s ended (%s): trying again", file.path, result)
-            result = _alone(file, progress, index, len(files))
-        if isinstance(result, ProfileError) or not isinstance(result, BaseException):
-            outcomes.append(result)
-        else:
-            outcomes.append(_unexpected(result, file))
-        progress.at(index, 1.0)
-    return outcomes
-
-
-def _alone(file: ProfileFile, progress: _Progress, index: int, count: int) -> Outcome | BaseException:
-    pool = WorkerProcesses(1)
-    try:
-        result = _spread([file], _Progress([file], lambda _stage, done: progress.at(index, done)), pool)[0]
-    finally:
-        pool.kill()
-    if isinstance(result, WorkersCannotStart):
-        return _here(file, progress, index, count)
-    if isinstance(result, WorkerDied):
-        return ProfileError("worker_died", file.path, reason=result.reason)
-    return result
 
 
 def _located(error: ProfileError, file: ProfileFile) -> ProfileError:

@@ -8,7 +8,7 @@ from typing import Any
 from tb_gpu_doctor.analysis.input_stages import InputPipeline, InputStage, parent_path
 from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
-from tb_gpu_doctor.diagnosis.input_stages import host_is_full, sets_pace
+from tb_gpu_doctor.diagnosis.input_advice import host_is_full, sets_pace
 from tb_gpu_doctor.plugin.timeline import MAX_NAME_CHARS, Timeline, shorten
 from tb_gpu_doctor.traces.columns import PS_PER_MS, Trace
 

@@ -62,7 +62,7 @@ class KernelsView:
             ListedGpu(host, device) for host, trace in zip(hosts, traces, strict=True) for device in trace.devices
         ]
         kernels = kernel_list(
-            [(trace.devices, analysis.kernels) for trace, analysis in zip(traces, analyses, strict=True)]
+            [(trace.devices, analysis.kernels.rows) for trace, analysis in zip(traces, analyses, strict=True)]
         )
         self._left_out = max(0, len(kernels) - MAX_KEPT)
         self._kernels = kernels[:MAX_KEPT]

@@ -142,15 +142,15 @@ def open_view(session: Session, root: Root, report: Report) -> SessionView:
 
 def open_summary(session: Session, report: Report) -> RunSummary:
     """The summary of a session; arguments and errors as of `open_view`."""
+    from tb_gpu_doctor.api import ANSWER, SessionAnswer
     from tb_gpu_doctor.cache.remember import recalled
-    from tb_gpu_doctor.comparing import SUMMARY, summary_of_session
-    from tb_gpu_doctor.comparison.summary import RunSummary
+    from tb_gpu_doctor.comparing import summary_of_session
     from tb_gpu_doctor.plugin.worker_process import in_worker_process
 
     if _is_remote(session):
         return summary_of_session(session, report)
-    kept = recalled(session, SUMMARY, RunSummary)
-    return kept if kept is not None else in_worker_process(report, session.path, summary_of_session, session)
+    kept = recalled(session, ANSWER, SessionAnswer)
+    return kept.summary if kept is not None else in_worker_process(report, session.path, summary_of_session, session)
 
 
 def _is_remote(session: Session) -> bool:

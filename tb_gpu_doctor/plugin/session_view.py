@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tb_gpu_doctor.comparing import SUMMARY, summary_of_result
+from tb_gpu_doctor.api import ANSWER, SessionAnswer, answer_of, diagnose_session, span_of
 from tb_gpu_doctor.errors import DoctorError
 from tb_gpu_doctor.parallel.transport import with_own_arrays
 from tb_gpu_doctor.plugin.collectives_view import collectives_answer
@@ -19,7 +19,6 @@ from tb_gpu_doctor.plugin.steps_view import steps_answer
 from tb_gpu_doctor.plugin.telemetry_view import TelemetryView, window_of
 from tb_gpu_doctor.plugin.timeline import Timeline
 from tb_gpu_doctor.plugin.timeline_range import RangeView
-from tb_gpu_doctor.telemetry.joining import profile_span
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
@@ -41,17 +40,18 @@ def analyse(session: Session, report: Callable[[str, float], None], shown: Calla
     Raises:
         ProfileError: nothing in the session can be read.
     """
-    from tb_gpu_doctor.api import diagnose_session
     from tb_gpu_doctor.cache.remember import remembered
 
+    answers: list[SessionAnswer] = []
+
     def make() -> tuple[SessionView, bool]:
-        result = diagnose_session(session, report)
+        result = diagnose_session(session, report, with_columns=True)
+        answers.append(answer_of(result, session))
         diagnosis = _with_shown_paths(result.diagnosis, shown)
         return SessionView(session, dataclasses.replace(result, diagnosis=diagnosis)), not result.failures
 
-    return remembered(
-        session, kind_of(shown(session.path)), SessionView, make, beside=lambda view: {SUMMARY: view.summary}
-    )
+    # What the command and comparisons ask for comes with it.
+    return remembered(session, kind_of(shown(session.path)), SessionView, make, beside=lambda _: {ANSWER: answers[0]})
 
 
 def kind_of(shown: str) -> str:
@@ -83,27 +83,28 @@ class SessionView:
     def __init__(self, session: Session, result: SessionResult) -> None:
         self._diagnosis = result.diagnosis
         by_path = {os.path.abspath(file.path): file.host for file in session.files}
-        files = [by_path.get(os.path.abspath(trace.path), trace.host) for trace in result.traces]
-        labels = result.diagnosis.hosts
-        hosts = list(labels) if len(labels) == len(files) else [trace.host for trace in result.traces]
-        self.timeline = Timeline(*_in_memory(result), hosts, files, result.job.clocks)
+        traces = [file.trace for file in result.columns]
+        analyses = [file.analysis for file in result.columns]
+        files = [by_path.get(os.path.abspath(trace.path), trace.host) for trace in traces]
+        hosts = [file.label for file in result.files]
+        self.timeline = Timeline(*_in_memory(traces, analyses), hosts, files, result.job.clocks)
         self.meta_json = to_json(self.timeline.meta())
-        self.kernels = KernelsView(result.traces, result.analyses, hosts, self.timeline.shifts)
+        self.kernels = KernelsView(traces, analyses, hosts, self.timeline.shifts)
         self.gaps = GapsView(self.timeline)
-        self.ranges = RangeView(result.traces, result.job, self.timeline)
-        whole = (result.traces, result.analyses, result.job, self.timeline)
+        self.ranges = RangeView(traces, result.job, self.timeline)
+        whole = (traces, analyses, result.job, self.timeline)
         self.steps_json = to_json(steps_answer(*whole))
         self.collectives_json = to_json(collectives_answer(*whole))
-        self.input_json = to_json(input_answer(result.traces, result.analyses, hosts, self.timeline))
+        self.input_json = to_json(input_answer(traces, analyses, hosts, self.timeline))
         self.telemetry = TelemetryView(
             result.telemetry,
             result.joined,
             result.diagnosis,
             self.timeline,
-            [trace.wall_start_unix_ns for trace in result.traces],
-            window_of([profile_span(trace, trace.host).window_ns for trace in result.traces]),
+            [trace.wall_start_unix_ns for trace in traces],
+            window_of([span_of(file).window_ns for file in result.files]),
         )
-        self.summary = summary_of_result(result, session)
+        self.summary = answer_of(result, session).summary
         self._diagnosis_json: dict[str, bytes] = {}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -135,14 +136,14 @@ class SessionView:
         return made
 
 
-def _in_memory(result: SessionResult) -> tuple[list[Trace], list[TraceAnalysis]]:
+def _in_memory(traces: Sequence[Trace], analyses: Sequence[TraceAnalysis]) -> tuple[list[Trace], list[TraceAnalysis]]:
     """Traces and analyses whose columns that the timeline keeps do not rest on a file (`parallel.transport`)."""
-    traces = [
+    own_traces = [
         dataclasses.replace(trace, device_events=with_own_arrays(trace.device_events, "start", "duration", "stream"))
-        for trace in result.traces
+        for trace in traces
     ]
-    analyses = [
+    own_analyses = [
         dataclasses.replace(analysis, gaps=with_own_arrays(analysis.gaps), steps=with_own_arrays(analysis.steps))
-        for analysis in result.analyses
+        for analysis in analyses
     ]
-    return traces, analyses
+    return own_traces, own_analyses

@@ -35,7 +35,10 @@ def steps_answer(
     sources = [a.steps.source for a in analyses if a.steps.count]
     source = "marked" if "marked" in sources else "inferred" if sources else "none"
     usable = [a.steps.count > 0 and a.steps.source == source for a in analyses]
-    keys = [step_keys(a.steps, source == "inferred") if use else [] for a, use in zip(analyses, usable, strict=True)]
+    keys = [
+        step_keys(a.steps.number[a.steps.complete].tolist(), source == "inferred") if use else []
+        for a, use in zip(analyses, usable, strict=True)
+    ]
     order = order_of_steps(keys)
     gpus = len(timeline.sources)
     each = _steps_per_column(len(order), gpus)

@@ -18,7 +18,7 @@ from tb_gpu_doctor.traces.columns import PS_PER_MS, PS_PER_US, Device
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.analysis.filling import GridScaling
-    from tb_gpu_doctor.analysis.kernel_results import GpuFill, KernelRow, KernelTable
+    from tb_gpu_doctor.analysis.kernel_results import GpuFill, KernelRow
 
 By = Literal["gpu", "kernel"]
 # What a spreadsheet takes for the beginning of a formula.
@@ -58,12 +58,12 @@ class Listed:
     row: KernelRow
 
 
-def kernel_list(tables: Sequence[tuple[Sequence[Device], KernelTable]]) -> list[Listed]:
+def kernel_list(tables: Sequence[tuple[Sequence[Device], Sequence[KernelRow]]]) -> list[Listed]:
     """All kernels of all files, longest first; GPUs are numbered through over the files."""
     found: list[tuple[int, KernelRow]] = []
     first = 0
-    for devices, table in tables:
-        found += [(first + row.device, row) for row in table.rows]
+    for devices, rows in tables:
+        found += [(first + row.device, row) for row in rows]
         first += len(devices)
     found.sort(key=lambda entry: -entry[1].total_ps)
     return [Listed(index, (gpu,), row) for index, (gpu, row) in enumerate(found)]

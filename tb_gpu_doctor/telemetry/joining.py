@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from tb_gpu_doctor.phrase import Phrase
 from tb_gpu_doctor.telemetry.series import GpuSeries, Recording, Telemetry
-from tb_gpu_doctor.traces.columns import Trace
 
 # As PyTorch names the files of a process.
 _PROCESS = re.compile(r"^(?P<host>.+)_(?P<pid>\d+)$")
@@ -76,19 +75,22 @@ class Joined:
     words: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
 
-def profile_span(trace: Trace, label: str, file_host: str = "") -> ProfileSpan:
-    """What joining needs of one file of a profile."""
+def profile_span(
+    label: str, hosts: Sequence[str], gpus: Sequence[int], clock_ns: int | None, bounds: tuple[int, int] | None
+) -> ProfileSpan:
+    """What joining needs of one file of a profile.
+
+    Args:
+        label: the host as the diagnosis calls it.
+        hosts: names that the file may go by, "" for none.
+        gpus: numbers of its GPUs.
+        clock_ns: Unix nanoseconds of its clock's zero.
+        bounds: what was recorded, picoseconds on that clock.
+    """
     window = None
-    if trace.wall_start_unix_ns is not None:
-        bounds = trace.recorded
-        if bounds is None:
-            bounds = trace.device_events.extent()
-        if bounds is not None:
-            window = (trace.wall_start_unix_ns + bounds[0] // 1000, trace.wall_start_unix_ns + bounds[1] // 1000)
-    names = dict.fromkeys(name for name in (file_host, trace.host, label) if name)
-    return ProfileSpan(
-        label, tuple(names), tuple(device.id for device in trace.devices), window, trace.wall_start_unix_ns
-    )
+    if clock_ns is not None and bounds is not None:
+        window = (clock_ns + bounds[0] // 1000, clock_ns + bounds[1] // 1000)
+    return ProfileSpan(label, tuple(dict.fromkeys(filter(None, (*hosts, label)))), tuple(gpus), window, clock_ns)
 
 
 def join(telemetry: Telemetry, profiles: Sequence[ProfileSpan]) -> Joined:

@@ -42,6 +42,11 @@ def column(series: GpuSeries, metric: str) -> Float64 | None:
     return np.where(finite, values, np.nan) if bool(np.isinf(values).any()) else values
 
 
+def highest(values: Float64) -> float:
+    """The largest sample of a column that has any."""
+    return float(np.nanmax(values))
+
+
 def filled(values: Float64) -> Float64:
     """Values of slow ticks held until the next one; NaN only before the first."""
     known = np.isfinite(values)

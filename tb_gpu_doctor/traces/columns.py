@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tb_gpu_doctor.phrase import Phrase
-from tb_gpu_doctor.traces.elsewhere import Elsewhere
 
 # Key of the note of a file that is only a part of what was recorded: nothing told of it proves that the run is well.
 PART = "notes.cut_off_part"
@@ -374,7 +373,6 @@ class Trace:
             of XPlane's kernels ``flops`` and ``bytes_accessed``. Those that no event carries are left out.
         rank: of the process in its job, when the file says.
         world_size: processes of the job, when the file says.
-        elsewhere: what answers questions about the file where its columns are, when they are not here.
     """
 
     path: str
@@ -395,13 +393,9 @@ class Trace:
     device_stats: Mapping[str, SparseStat] = field(default_factory=dict)
     rank: int | None = None
     world_size: int | None = None
-    elsewhere: Elsewhere | None = None
 
     def __post_init__(self) -> None:
-        """Name what has no name, so that every name can be an index: -1 would be the last string's.
-
-        Only columns that are here are looked at; those that lie elsewhere were once here.
-        """
+        """Name what has no name, so that every name can be an index: -1 would be the last string's."""
         events_here = {
             spec: events
             for spec in ("device_events", "host_events")

@@ -16,7 +16,7 @@ from tb_gpu_doctor.traces.sessions import Session
 from tb_gpu_doctor.traces.torch_names import natural_key
 
 if TYPE_CHECKING:
-    from tb_gpu_doctor.traces.columns import Trace
+    pass
 
 # The workers of a job start profiling at the same step; their clocks and the making of folders differ.
 MAX_APART_S = 15.0
@@ -211,16 +211,19 @@ def join_sessions(sessions: Sequence[Session], name: str) -> Session:
     )
 
 
-def recorded_apart(traces: Sequence[Trace]) -> int | None:
+def recorded_apart(recordings: Sequence[tuple[int | None, tuple[int, int] | None]]) -> int | None:
     """How long nothing was recorded between the first file's end and the last one's start, in picoseconds.
 
     By the files' own words, which are better than those of folders; None where they say nothing, or no more than
     that they may well have been recorded at the same time.
+
+    Args:
+        recordings: of each file the epoch time of its clock's zero in nanoseconds, and start and end on that clock.
     """
     spans = [
-        (trace.wall_start_unix_ns * 1000 + trace.recorded[0], trace.wall_start_unix_ns * 1000 + trace.recorded[1])
-        for trace in traces
-        if trace.wall_start_unix_ns is not None and trace.recorded is not None
+        (zero_ns * 1000 + bounds[0], zero_ns * 1000 + bounds[1])
+        for zero_ns, bounds in recordings
+        if zero_ns is not None and bounds is not None
     ]
     if len(spans) < 2:
         return None

@@ -17,6 +17,7 @@ from tb_gpu_doctor.analysis.collectives import CollectiveKind
 from tb_gpu_doctor.analysis.job_collectives import Collectives, match_collectives
 from tests.analysis.jobs import Job, random_job
 from tests.analysis.small_traces import US
+from tests.hosts import facts_of
 
 
 @settings(max_examples=80, deadline=None)
@@ -80,7 +81,7 @@ def test_nobody_who_meets_is_bounded_by_nothing() -> None:
 
 
 def clocks_of(job: Job) -> tuple[Clocks, Collectives]:
-    found = match_collectives(*job.analysed())
+    found = match_collectives(facts_of(*job.analysed()))
     assert found is not None
     return find_clocks(found, len(job.offsets)), found
 
@@ -164,7 +165,7 @@ def test_different_jobs_have_no_offset() -> None:
 
 def test_a_wrong_match_among_many_is_left_out() -> None:
     job = random_job(4, hosts=3, count=60)
-    found = match_collectives(*job.analysed())
+    found = match_collectives(facts_of(*job.analysed()))
     assert found is not None
     found.start[30, 1] += 5_000 * US
     found.end[30, 1] += 5_000 * US
@@ -176,7 +177,7 @@ def test_a_wrong_match_among_many_is_left_out() -> None:
 
 def test_a_contradiction_among_files_that_never_meet_the_others_takes_nothing_from_them() -> None:
     job = random_job(9, hosts=4, count=40)
-    found = match_collectives(*job.analysed())
+    found = match_collectives(facts_of(*job.analysed()))
     assert found is not None and found.present.all()
     found.row[::2, 2:] = -1
     found.row[1::2, :2] = -1
@@ -206,7 +207,7 @@ def test_files_that_meet_nobody() -> None:
 def test_an_offset_over_a_third_file() -> None:
     """0 meets 1 and 1 meets 2: so 0 and 2 are bounded as well, less narrowly."""
     job = random_job(9, hosts=3, count=40)
-    found = match_collectives(*job.analysed())
+    found = match_collectives(facts_of(*job.analysed()))
     assert found is not None and found.present.all()
     whole = find_clocks(found, 3)
     found.row[::2, 2] = -1
@@ -225,7 +226,7 @@ def test_clocks_that_run_unevenly_are_straightened(seed: int, hosts: int, ppm: i
     """A long job: without the drift the bounds contradict each other."""
     rng = np.random.default_rng(seed)
     job = random_job(seed, hosts, gpus=2, count=120, end_spread=2)
-    found = match_collectives(*job.analysed())
+    found = match_collectives(facts_of(*job.analysed()))
     assert found is not None
     stretch = 1_000
     drift = np.concatenate(([0.0], rng.choice((-1, 1), hosts - 1) * ppm * 1e-6))
@@ -254,7 +255,7 @@ def test_nonsense_is_no_drift() -> None:
     """Collectives that are none contradict each other, whatever the clocks' speeds."""
     rng = np.random.default_rng(5)
     job = random_job(5, 2, count=60)
-    found = match_collectives(*job.analysed())
+    found = match_collectives(facts_of(*job.analysed()))
     assert found is not None
     moved = rng.permutation(len(found))
     shuffled = dataclasses.replace(
@@ -289,7 +290,7 @@ def closed(found: Collectives, traces: int, tolerance: int) -> list[list[int]] |
 def test_bounds_are_those_of_all_pairs_closed(seed: int, hosts: int, gpus: int, spread: int, wrong: int) -> None:
     """Times that are wrong by some microseconds, within or beyond what is forgiven; not everybody meets everybody."""
     random = np.random.default_rng(seed)
-    found = match_collectives(*random_job(seed, hosts, gpus, count=12, end_spread=spread).analysed())
+    found = match_collectives(facts_of(*random_job(seed, hosts, gpus, count=12, end_spread=spread).analysed()))
     assume(found is not None)
     assert found is not None
     late = random.integers(0, wrong + 1, found.end.shape) * US

@@ -12,18 +12,17 @@ from hypothesis import strategies as st
 from tb_gpu_doctor.analysis.analyse import analyse
 from tb_gpu_doctor.analysis.job import Job as Result
 from tb_gpu_doctor.analysis.job import analyse_job, missing_ranks
-from tb_gpu_doctor.diagnosis.context import HostProfile
-from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.report.diagnosis_report import to_dict
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace
 from tests.analysis.jobs import Job, random_job
 from tests.analysis.small_traces import US, Recorder
 from tests.analysis.small_traces import traces as small_traces
 from tests.analysis.test_job_collectives import with_arguments
+from tests.hosts import AnalysedFile, diagnosed, facts_of
 
 
 def result_of(job: Job) -> Result:
-    return analyse_job(*job.analysed())
+    return analyse_job(facts_of(*job.analysed()))
 
 
 @settings(max_examples=50)
@@ -74,7 +73,7 @@ def test_exposed_communication_is_split(seed: int, hosts: int, gpus: int) -> Non
         gpus = 2
     job = random_job(seed, hosts, gpus, jitter=150, end_spread=0)
     traces, analyses = job.analysed()
-    result = analyse_job(traces, analyses)
+    result = analyse_job(facts_of(traces, analyses))
     for (trace, device), exposed in result.exposed.items():
         account = next(a for a in analyses[trace].accounting if a.device == device)
         assert exposed.total == account.communication
@@ -92,7 +91,7 @@ def test_hidden_communication_and_copies_between_gpus() -> None:
         record.work(100, 110, gpu=gpu, stream=1, klass=EventClass.COMMUNICATION, copy_kind=CopyKind.P2P)
         record.work(120, 121, gpu=gpu)
     trace = record.trace()
-    result = analyse_job([trace], [analyse(trace)])
+    result = analyse_job(facts_of([trace]))
     for gpu in range(2):
         exposed = result.exposed[0, gpu]
         assert (exposed.moving, exposed.waiting, exposed.unsplit) == (40 * US, 0, 0), "waiting was hidden"
@@ -100,7 +99,7 @@ def test_hidden_communication_and_copies_between_gpus() -> None:
 
 def test_one_rank_alone_cannot_be_split() -> None:
     traces, analyses = random_job(1, hosts=2).analysed()
-    result = analyse_job(traces[:1], analyses[:1])
+    result = analyse_job(facts_of(traces[:1], analyses[:1]))
     assert result.lateness is None
     exposed = result.exposed[0, 0]
     assert exposed.unsplit == analyses[0].accounting[0].communication > 0
@@ -110,7 +109,7 @@ def test_one_rank_alone_cannot_be_split() -> None:
 def test_files_of_different_jobs_are_judged_by_themselves() -> None:
     first, second = random_job(1, hosts=1, gpus=2, count=40), random_job(2, hosts=1, gpus=2, count=40)
     traces = [*first.traces(), *second.traces()]
-    result = analyse_job(traces, [analyse(trace) for trace in traces])
+    result = analyse_job(facts_of(traces))
     assert result.clocks.problem == "contradiction" and result.lateness is None
     for trace, job in enumerate((first, second)):
         for gpu in range(2):
@@ -124,7 +123,7 @@ def test_bus_bandwidth() -> None:
     for k in range(4):
         job.collective([1000 * k + 100, 1000 * k + 300], [1000 * k + 800] * 2, "ncclDevKernel_AllReduce")
     traces = [with_arguments(trace, ["g"] * 4, [1 << 20] * 4) for trace in job.traces()]
-    bandwidth = analyse_job(traces, [analyse(trace) for trace in traces]).bandwidth
+    bandwidth = analyse_job(facts_of(traces)).bandwidth
     assert bandwidth is not None
     assert (bandwidth.collectives, bandwidth.size_bytes) == (4, 4 << 21)
     # two ranks: factor 2 (2 - 1) / 2 = 1; the last to come takes 500 us
@@ -136,7 +135,7 @@ def test_bus_bandwidth() -> None:
 @given(st.lists(small_traces(), min_size=1, max_size=3))
 def test_any_files_give_sound_numbers(traces: list[Trace]) -> None:
     analyses = [analyse(trace) for trace in traces]
-    result = analyse_job(traces, analyses)
+    result = analyse_job(facts_of(traces, analyses))
     for (trace, device), exposed in result.exposed.items():
         account = next(a for a in analyses[trace].accounting if a.device == device)
         assert exposed.total == account.communication
@@ -147,8 +146,8 @@ def test_any_files_give_sound_numbers(traces: list[Trace]) -> None:
     if lateness is not None:
         assert (lateness.behind >= 0).all() and (lateness.wait >= 0).all()
         assert (lateness.wait <= lateness.collectives.end - lateness.collectives.start).all()
-        profiles = [HostProfile(f"h{i}", t, a) for i, (t, a) in enumerate(zip(traces, analyses, strict=True))]
-        to_dict(diagnose_profiles(profiles))
+        profiles = [AnalysedFile(f"h{i}", t, a) for i, (t, a) in enumerate(zip(traces, analyses, strict=True))]
+        to_dict(diagnosed(profiles))
 
 
 def test_missing_ranks() -> None:

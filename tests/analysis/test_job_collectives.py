@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tb_gpu_doctor.analysis.analyse import analyse
 from tb_gpu_doctor.analysis.clocks import find_clocks
 from tb_gpu_doctor.analysis.collectives import CollectiveKind, bus_factor, kind_of, kinds, sizes
 from tb_gpu_doctor.analysis.job import analyse_job, lateness_of_job
@@ -20,6 +19,7 @@ from tb_gpu_doctor.analysis.job_collectives import Collectives, match_collective
 from tb_gpu_doctor.traces.columns import EventClass, SparseStat, StringTable, Trace
 from tests.analysis.jobs import NAMES, Job, random_job
 from tests.analysis.small_traces import US, Recorder
+from tests.hosts import facts_of
 
 
 def grouped(groups: list[list[int]], offsets: list[int], gpus: int, count: int = 12, seed: int = 0) -> Job:
@@ -46,7 +46,7 @@ def members_of(present: np.ndarray) -> set[tuple[int, ...]]:
 
 @pytest.mark.parametrize("groups", [[[0, 1], [2, 3]], [[0, 2], [1, 3]], [[0, 1, 2], [3]]])
 def test_groups_of_one_file_do_not_wait_for_each_other(groups: list[list[int]]) -> None:
-    job = analyse_job(*grouped(groups, [0], 4).analysed())
+    job = analyse_job(facts_of(*grouped(groups, [0], 4).analysed()))
     found = job.lateness
     assert found is not None and job.clocks.problem is None
     assert job.collectives is not None
@@ -55,18 +55,18 @@ def test_groups_of_one_file_do_not_wait_for_each_other(groups: list[list[int]]) 
 
 
 def test_one_group_stays_one() -> None:
-    job = analyse_job(*grouped([[0, 1, 2, 3]], [0], 4).analysed())
+    job = analyse_job(facts_of(*grouped([[0, 1, 2, 3]], [0], 4).analysed()))
     assert job.lateness is not None and job.lateness.collectives.present.all()
 
 
 def test_groups_inside_each_host() -> None:
-    job = analyse_job(*grouped([[0, 1], [2, 3], [4, 5], [6, 7]], [0, 7_000_000], 4).analysed())
+    job = analyse_job(facts_of(*grouped([[0, 1], [2, 3], [4, 5], [6, 7]], [0, 7_000_000], 4).analysed()))
     assert job.collectives is not None and job.clocks.all_known and job.clocks.problem is None
     assert members_of(job.collectives.present) == {(0, 1), (2, 3), (4, 5), (6, 7), tuple(range(8))}
 
 
 def test_groups_across_hosts() -> None:
-    job = analyse_job(*grouped([[0, 2], [1, 3]], [0, 7_000_000], 2).analysed())
+    job = analyse_job(facts_of(*grouped([[0, 2], [1, 3]], [0, 7_000_000], 2).analysed()))
     assert job.collectives is not None and job.clocks.all_known and job.clocks.problem is None
     assert members_of(job.collectives.present) == {(0, 2), (1, 3), (0, 1, 2, 3)}
 
@@ -77,7 +77,7 @@ def test_gpus_that_both_lost_some_are_still_one_group(seed: int) -> None:
     job = random_job(seed, hosts=3, gpus=2, count=100)
     job.names = [NAMES[0]] * 100
     job.lost = {(25, 0), (77, 1)}
-    found = match_collectives(*job.analysed())
+    found = match_collectives(facts_of(*job.analysed()))
     assert found is not None and found.unmatched.max() == 0
     assert (found.present.sum(axis=1) >= 5).all() and (found.expected == 6).all()
 
@@ -97,7 +97,7 @@ def test_nothing_lost_everything_matches(seed: int, hosts: int, gpus: int, steps
     if hosts * gpus < 2:
         gpus = 2
     job = random_job(seed, hosts, gpus, steps=steps)
-    found = match_collectives(*job.analysed())
+    found = match_collectives(facts_of(*job.analysed()))
     assert found is not None
     rows = true_rows(job, found)
     assert all(len(row) == 1 for row in rows)
@@ -112,7 +112,7 @@ def test_nothing_lost_everything_matches(seed: int, hosts: int, gpus: int, steps
 @given(st.integers(0, 10_000), st.integers(2, 5), st.integers(1, 2), st.sampled_from([0, 3]), st.integers(1, 4))
 def test_lost_collectives_disturb_little(seed: int, hosts: int, gpus: int, steps: int, lost: int) -> None:
     job = random_job(seed, hosts, gpus, count=100, steps=steps, lost=lost)
-    found = match_collectives(*job.analysed())
+    found = match_collectives(facts_of(*job.analysed()))
     assert found is not None
     # Where names alternate, a lost one fits several places: times tell, and what cannot be is left out.
     lateness = lateness_of_job(found, find_clocks(found, hosts))
@@ -130,7 +130,7 @@ def test_one_rank_ran_more() -> None:
     job.ends.insert(10, [start + 5 for start in extra])
     job.names.insert(10, "ncclDevKernel_ReduceScatter")
     job.lost = {(10, at) for at in range(3)}
-    found = match_collectives(*job.analysed())
+    found = match_collectives(facts_of(*job.analysed()))
     assert found is not None
     assert len(found) == 20 and all(len(row) == 1 for row in true_rows(job, found))
     assert found.unmatched.tolist() == [0, 0, 0, 1]
@@ -145,7 +145,7 @@ def test_recordings_that_begin_apart(seed: int, late: int) -> None:
     first = {(k, 1) for k in range(max(0, late))} | {(k, 0) for k in range(max(0, -late))}
     last = {(39 - k, 0) for k in range(max(0, late))} | {(39 - k, 1) for k in range(max(0, -late))}
     job.lost = first | last
-    found = match_collectives(*job.analysed())
+    found = match_collectives(facts_of(*job.analysed()))
     assert found is not None
     assert all(len(row) == 1 for row in true_rows(job, found))
     assert len(found) == 40 - 2 * abs(late)
@@ -165,7 +165,7 @@ def test_swapped_collectives_of_two_streams_still_match() -> None:
             near = start + (2 if (k + host) % 2 else -2)
             record.work(near, end, stream=2, klass=EventClass.COMMUNICATION, name=other)
         traces.append(record.trace())
-    found = match_collectives(traces, [analyse(trace) for trace in traces])
+    found = match_collectives(facts_of(traces))
     assert found is not None
     assert len(found) == 40 and found.present.all()
     apart = found.end[:, 1] - found.end[:, 0]
@@ -203,7 +203,7 @@ def test_communicators_part_what_looks_alike() -> None:
         with_arguments(trace, ["[0, 1]" if host < 2 else "[2, 3]"] * 6, [1024] * 6)
         for host, trace in enumerate(job.traces())
     ]
-    found = match_collectives(traces, [analyse(trace) for trace in traces])
+    found = match_collectives(facts_of(traces))
     assert found is not None
     assert len(found) == 12 and (found.expected == 2).all()
     assert (
@@ -219,7 +219,7 @@ def test_sizes_part_what_looks_alike() -> None:
     traces = job.traces()
     traces[0] = with_arguments(traces[0], ["g"] * 3, [1, 2, 3])
     traces[1] = with_arguments(traces[1], ["g"] * 2, [1, 3])
-    found = match_collectives(traces, [analyse(trace) for trace in traces])
+    found = match_collectives(facts_of(traces))
     assert found is not None
     assert sorted(found.size_bytes.tolist()) == [2, 6] and found.unmatched.tolist() == [1, 0]
 
@@ -227,13 +227,12 @@ def test_sizes_part_what_looks_alike() -> None:
 def test_nothing_to_match() -> None:
     alone = random_job(1, hosts=2, count=3)
     traces, analyses = alone.analysed()
-    assert match_collectives(traces[:1], analyses[:1]) is None, "one GPU"
-    assert match_collectives([], []) is None
+    assert match_collectives(facts_of(traces[:1], analyses[:1])) is None, "one GPU"
+    assert match_collectives([]) is None
     idle = Recorder()
     idle.work(0, 10)
-    from tb_gpu_doctor.analysis.analyse import analyse
 
-    assert match_collectives([idle.trace()] * 2, [analyse(idle.trace())] * 2) is None
+    assert match_collectives(facts_of([idle.trace()] * 2)) is None
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tb_gpu_doctor.api import choose_session, diagnose_session
-from tb_gpu_doctor.diagnosis.context import Context, HostProfile
+from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.traces.columns import PS_PER_MS as MS
 from tb_gpu_doctor.traces.columns import PS_PER_US
 from tb_gpu_doctor.traces.sessions import find_sessions
@@ -23,11 +23,7 @@ def job_of(folder: Path) -> tuple:
     if not folder.is_dir():
         pytest.skip(f"real profiles not present ({folder})")
     result = diagnose_session(choose_session(find_sessions(str(folder)), None, None))
-    profiles = [
-        HostProfile(label, trace, analysis)
-        for label, trace, analysis in zip(result.diagnosis.hosts, result.traces, result.analyses, strict=True)
-    ]
-    return result.diagnosis, Context(tuple(profiles))
+    return result.diagnosis, Context(result.files)
 
 
 @pytest.mark.parametrize("name", [MEGATRON, DLRM])
@@ -35,7 +31,7 @@ def test_one_host_has_one_clock_and_the_bounds_hold_it(shared_traces: Path, name
     """All ranks ran on one machine, whose clock all files use: the true offsets are 0, but for the files' zeros."""
     _, context = job_of(shared_traces / name)
     clocks = context.job.clocks
-    zeros = np.array([profile.trace.wall_start_unix_ns or 0 for profile in context.profiles], dtype=object)
+    zeros = np.array([file.wall_start_unix_ns or 0 for file in context.files], dtype=object)
     true = np.array([int(zero - zeros[clocks.reference]) * 1000 for zero in zeros], np.int64)
     assert clocks.all_known and clocks.tolerance == 0
     assert (clocks.low <= true).all() and (true <= clocks.high).all()
@@ -44,7 +40,7 @@ def test_one_host_has_one_clock_and_the_bounds_hold_it(shared_traces: Path, name
 
 def test_megatron(shared_traces: Path) -> None:
     diagnosis, context = job_of(shared_traces / MEGATRON)
-    assert [profile.trace.rank for profile in context.profiles] == list(range(8))
+    assert [file.rank for file in context.files] == list(range(8))
     job = context.job
     assert job.missing_ranks == () and job.lateness is not None and job.collectives is not None
     assert len(job.collectives) == 84 and job.collectives.present.all() and not job.collectives.unmatched.any()

@@ -15,11 +15,11 @@ from hypothesis import given
 from tb_gpu_doctor.analysis.accounting import all_busy_sets
 from tb_gpu_doctor.analysis.analyse import analyse
 from tb_gpu_doctor.analysis.trace_analysis import AllocatorUse, allocator_use, outline, outline_of
-from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.report.sentences import say
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass, SparseStat, StringTable, Trace
 from tests.analysis.small_traces import traces as small_traces
 from tests.diagnosis.build import profile, trace
+from tests.hosts import diagnosed
 from tests.real_traces import real_trace
 
 GIB = 1 << 30
@@ -72,7 +72,7 @@ def test_a_profile_alone_tells_headroom_and_fullness(peak: int, kinds: set[str])
     made = profile(2)
     events = [(f"GPU_{gpu}_bfc", GIB, 79 * GIB, (peak - gpu) * GIB) for gpu in range(2)]
     made = dataclasses.replace(made, trace=with_events(made.trace, events))
-    found = diagnose_profiles([made])
+    found = diagnosed([made])
     assert {f.kind for f in found.findings if f.kind.startswith("memory_")} == kinds
     assert found.verdict == "ok"
     if peak == 30:
@@ -83,7 +83,7 @@ def test_a_profile_alone_tells_headroom_and_fullness(peak: int, kinds: set[str])
 def test_headroom_needs_every_gpu() -> None:
     made = profile(2)
     made = dataclasses.replace(made, trace=with_events(made.trace, [("GPU_0_bfc", GIB, 79 * GIB, 8 * GIB)]))
-    assert not [f for f in diagnose_profiles([made]).findings if f.kind == "memory_headroom"]
+    assert not [f for f in diagnosed([made]).findings if f.kind == "memory_headroom"]
 
 
 # By a protobuf parser, apart from this package: the highest peak of each allocator.

@@ -24,7 +24,7 @@ from tests.stock_profiler import run_tool
 
 def not_shown(**options: object) -> frozenset[str]:
     made = profile(1, idle={Cause.INPUT: 0.3}, **options)  # type: ignore[arg-type]
-    return kinds_not_shown(made.trace, made.analysis)
+    return kinds_not_shown(made.facts)
 
 
 def test_without_host_events_nothing_of_the_host_is_shown() -> None:

@@ -21,7 +21,6 @@ from tb_gpu_doctor.analysis.results import (
 )
 from tb_gpu_doctor.analysis.step_costs import step_costs
 from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
-from tb_gpu_doctor.diagnosis.context import HostProfile
 from tb_gpu_doctor.phrase import Phrase
 from tb_gpu_doctor.traces.columns import (
     PS_PER_MS,
@@ -33,6 +32,7 @@ from tb_gpu_doctor.traces.columns import (
     device_events,
     host_events,
 )
+from tests.hosts import AnalysedFile
 
 MS = PS_PER_MS
 KERNEL, HOST_EVENT = "step_kernel", "IteratorGetNextOp::DoCompute"
@@ -116,7 +116,7 @@ def profile(
     recorded_ms: float | None = None,
     label: str = "worker0",
     **trace_options: Any,
-) -> HostProfile:
+) -> AnalysedFile:
     """A host whose GPUs spend the given shares of their window idle (by cause) and in communication."""
     working = list(range(gpus) if working is None else working)
     made = trace(gpus, working, steps=max(steps, 1), step_ms=step_ms, host=label, **trace_options)
@@ -186,7 +186,7 @@ def profile(
         launches=tuple(LaunchStats(gpu, 5000, MS, 4000, 2_000_000) for gpu in working),
         step_costs=step_costs(step_table, gap_table, lateness) if steps else None,
     )
-    return HostProfile(label, made, analysis)
+    return AnalysedFile(label, made, analysis)
 
 
 def arrivals(behind_ms: Sequence[Sequence[float]], step_ms: float = 100, each: float = 1) -> Lateness:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tb_gpu_doctor.analysis.analyse import analyse
-from tb_gpu_doctor.diagnosis.context import HostProfile
 from tests.analysis.small_traces import US, Recorder
+from tests.hosts import AnalysedFile
 
 STEP, COMPUTE = 10_000, 8_000
 # (recorder, step, time at which the GPU is done, time at which the next launch comes)
@@ -43,10 +43,10 @@ def loop(
     return recorder
 
 
-def host(recorder: Recorder, label: str = "host") -> HostProfile:
+def host(recorder: Recorder, label: str = "host") -> AnalysedFile:
     """The host with everything that the analysis makes of it."""
     trace = recorder.trace()
-    return HostProfile(label, trace, analyse(trace))
+    return AnalysedFile(label, trace, analyse(trace))
 
 
 def microseconds(value: float) -> float:

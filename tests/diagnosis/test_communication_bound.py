@@ -7,21 +7,20 @@ import dataclasses
 import pytest
 
 from tb_gpu_doctor.analysis.analyse import analyse
-from tb_gpu_doctor.diagnosis.context import HostProfile
-from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.diagnosis.model import Finding
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.traces.columns import EventClass
 from tests.analysis.jobs import Job
 from tests.analysis.small_traces import US, Recorder
 from tests.analysis.test_job_collectives import with_arguments
+from tests.hosts import AnalysedFile, diagnosed
 
 T = Thresholds()
 
 
 def found_in(traces: list, kind: str = "communication_bound") -> Finding | None:
-    profiles = [HostProfile(f"host{i}", trace, analyse(trace)) for i, trace in enumerate(traces)]
-    found = [finding for finding in diagnose_profiles(profiles).findings if finding.kind == kind]
+    profiles = [AnalysedFile(f"host{i}", trace, analyse(trace)) for i, trace in enumerate(traces)]
+    found = [finding for finding in diagnosed(profiles).findings if finding.kind == kind]
     assert len(found) <= 1
     return found[0] if found else None
 

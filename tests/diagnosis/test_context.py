@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from tb_gpu_doctor.analysis.analyse import analyse
-from tb_gpu_doctor.diagnosis.context import Context, HostProfile
-from tb_gpu_doctor.diagnosis.host_activity import busiest_host_events
+from tb_gpu_doctor.analysis.host_calls import HostCalls
 from tb_gpu_doctor.diagnosis.model import GpuRef
 from tb_gpu_doctor.traces.columns import HostThread, StringTable, Trace, device_events, host_events
 from tests.diagnosis.build import MS, marked_steps, profile
+from tests.hosts import context_of
 
 
 @pytest.mark.parametrize(
@@ -21,12 +20,12 @@ from tests.diagnosis.build import MS, marked_steps, profile
      (("PjitFunction(f)", "IteratorGetNext"), "jax")],
 )  # fmt: skip
 def test_the_framework_is_read_from_names(names: tuple[str, ...], framework: str | None) -> None:
-    assert Context((profile(1, names=names, host_event="work"),)).framework == framework
+    assert context_of(profile(1, names=names, host_event="work")).framework == framework
 
 
 def test_pytorch_is_told_by_the_format() -> None:
     made = profile(1, names=("aten::add", "jax/", "IteratorGetNext"), host_event="work")
-    torch = Context((replace(made, trace=replace(made.trace, format="kineto")),))
+    torch = context_of(replace(made, trace=replace(made.trace, format="kineto")))
     assert torch.framework == "pytorch" and not torch.uses_keras
     given = [
         p.key.rpartition(".")[2]
@@ -37,7 +36,7 @@ def test_pytorch_is_told_by_the_format() -> None:
 
 def test_advice_fits_the_framework() -> None:
     def ids(*names: str) -> list[str]:
-        context = Context((profile(1, names=names, host_event="work"),))
+        context = context_of(profile(1, names=names, host_event="work"))
         return [p.key.rpartition(".")[2] for p in context.advice("k", "plain", "both@", "mine@jax", "yours@tensorflow")]
 
     assert ids("PjitFunction(f)") == ["plain", "both_jax", "mine_jax"]
@@ -46,7 +45,7 @@ def test_advice_fits_the_framework() -> None:
 
 
 def test_hosts_are_named_where_there_are_several() -> None:
-    one, two = Context((profile(2),)), Context((profile(2, label="a"), profile(2, label="b")))
+    one, two = context_of(profile(2)), context_of(profile(2, label="a"), profile(2, label="b"))
     assert not one.names([GpuRef("worker0", 0)]).show_host
     assert two.names([GpuRef("a", 0)]).show_host
     assert two.names([GpuRef("a", 0)]).total == 4
@@ -64,9 +63,9 @@ def test_the_busiest_host_events_are_outermost_ones_outside_the_window() -> None
         device_events=device_events(0), threads=(HostThread(0, 1, "a"), HostThread(1, 2, "b")),
         host_events=host_events(len(rows), thread=thread, start=start, duration=duration, name=name),
     )  # fmt: skip
-    host = HostProfile("h", made, analyse(made))
-    assert busiest_host_events(host, [(0, 100), (600, 700)]) == [("load", 100), ("save", 70)]
-    assert busiest_host_events(host, [(50, 40)]) == []
+    calls = HostCalls(made)
+    assert calls.busiest([(0, 100), (600, 700)]) == (("load", 100), ("save", 70))
+    assert calls.busiest([(50, 40)]) == ()
 
 
 def test_steps_without_any_gpu_take_no_time() -> None:

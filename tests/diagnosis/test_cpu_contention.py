@@ -6,19 +6,18 @@ import dataclasses
 
 import pytest
 
-from tb_gpu_doctor.diagnosis.context import HostProfile
-from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.diagnosis.model import Finding
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.report.sentences import say
 from tests.analysis.test_launches import run
 from tests.diagnosis.loops import host
+from tests.hosts import AnalysedFile, diagnosed
 
 T = Thresholds()
 
 
-def found(profile: HostProfile) -> tuple[Finding | None, list[str]]:
-    findings = diagnose_profiles([profile]).findings
+def found(profile: AnalysedFile) -> tuple[Finding | None, list[str]]:
+    findings = diagnosed([profile]).findings
     matching = [finding for finding in findings if finding.kind == "cpu_contention"]
     return (matching[0] if matching else None), [finding.kind for finding in findings]
 
@@ -32,7 +31,7 @@ def test_launching_that_takes_three_times_as_long() -> None:
     assert finding.share == pytest.approx(measured.lost / accounting.wall)
     assert finding.saving_ps_per_step == pytest.approx(measured.step_part.mean())
     # launching keeps only what it would cost beside few workers
-    launch = next(f for f in diagnose_profiles([profile]).findings if f.kind == "launch_bound")
+    launch = next(f for f in diagnosed([profile]).findings if f.kind == "launch_bound")
     whole = accounting.idle_by_cause[1] + accounting.idle_by_cause[5]
     assert launch.share is not None and launch.share < whole / accounting.wall - finding.share + 0.01
     assert kinds.index("cpu_contention") >= 0
@@ -61,5 +60,5 @@ def test_a_slowdown_that_costs_nothing_is_none() -> None:
     small = dataclasses.replace(
         measured, lost=int(0.9 * T.of("cpu_contention").warning * profile.analysis.accounting[0].wall)
     )
-    cheap = HostProfile(profile.label, profile.trace, dataclasses.replace(profile.analysis, contention=(small,)))
+    cheap = AnalysedFile(profile.label, profile.trace, dataclasses.replace(profile.analysis, contention=(small,)))
     assert found(cheap)[0] is None

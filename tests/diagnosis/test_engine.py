@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tb_gpu_doctor.analysis.results import Cause
-from tb_gpu_doctor.diagnosis.engine import MAX_KERNELS, diagnose_profiles, order_findings
+from tb_gpu_doctor.diagnosis.engine import MAX_KERNELS, order_findings
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase, Severity
 from tb_gpu_doctor.diagnosis.registry import kinds
 from tb_gpu_doctor.errors import ProfileError
 from tests.diagnosis.build import MS, arrivals, kernel, profile
+from tests.hosts import diagnosed
 
 KINDS = sorted(kinds())
 
@@ -54,13 +55,13 @@ def test_the_most_expensive_comes_first() -> None:
         2, idle=[{Cause.INPUT: 0.10}, {Cause.INPUT: 0.10}], communication=[0.3, 0.0],
         lateness=arrivals([[0, 30]] * 10), kernels=[kernel(occupancy=0.1)],
     )  # fmt: skip
-    diagnosis = diagnose_profiles([made])
+    diagnosis = diagnosed([made])
     assert [f.kind for f in diagnosis.findings] == ["imbalance", "input_bound", "low_occupancy"]
     assert diagnosis.verdict == "critical"
 
 
 def test_an_unexplained_idle_gpu_is_no_healthy_one() -> None:
-    diagnosis = diagnose_profiles([profile(2, idle={Cause.NO_EVIDENCE: 0.5})])
+    diagnosis = diagnosed([profile(2, idle={Cause.NO_EVIDENCE: 0.5})])
     assert diagnosis.verdict == "cannot_tell" and diagnosis.findings == ()
     (reason,) = diagnosis.reasons
     assert reason.key == "report.doubts.unexplained_idle"
@@ -68,23 +69,23 @@ def test_an_unexplained_idle_gpu_is_no_healthy_one() -> None:
 
 
 def test_some_unexplained_idle_time_is_no_doubt() -> None:
-    assert diagnose_profiles([profile(2, idle={Cause.NO_EVIDENCE: 0.39})]).verdict == "ok"
+    assert diagnosed([profile(2, idle={Cause.NO_EVIDENCE: 0.39})]).verdict == "ok"
 
 
 def test_idle_time_that_no_finding_covers_is_a_doubt() -> None:
-    diagnosis = diagnose_profiles([profile(2, idle={Cause.SYNC: 0.6})])
+    diagnosis = diagnosed([profile(2, idle={Cause.SYNC: 0.6})])
     assert diagnosis.verdict == "cannot_tell"
     assert diagnosis.reasons[0].params["cause"] == Phrase("report.causes.sync")
 
 
 def test_a_finding_outweighs_a_doubt() -> None:
-    diagnosis = diagnose_profiles([profile(2, idle={Cause.NO_EVIDENCE: 0.5, Cause.INPUT: 0.3})])
+    diagnosis = diagnosed([profile(2, idle={Cause.NO_EVIDENCE: 0.5, Cause.INPUT: 0.3})])
     assert diagnosis.verdict == "critical"
     assert len(diagnosis.reasons) == 1
 
 
 def test_idle_gpus_have_a_row_that_adds_up() -> None:
-    diagnosis = diagnose_profiles([profile(3, working=[1])])
+    diagnosis = diagnosed([profile(3, working=[1])])
     assert [gpu.gpu.id for gpu in diagnosis.gpus] == [0, 1, 2]
     for gpu in diagnosis.gpus:
         assert gpu.compute is not None and gpu.communication is not None and gpu.transfer is not None
@@ -95,13 +96,13 @@ def test_idle_gpus_have_a_row_that_adds_up() -> None:
 
 def test_waits_inside_collectives_are_summed_within_the_window() -> None:
     made = profile(3, lateness=arrivals([[0, 5, 30]] * 10), communication=0.02)
-    waits = [gpu.communication_wait for gpu in diagnose_profiles([made]).gpus]
+    waits = [gpu.communication_wait for gpu in diagnosed([made]).gpus]
     assert waits == [300 * MS, 250 * MS, 0]
-    assert [gpu.communication_wait for gpu in diagnose_profiles([profile(2)]).gpus] == [None, None]
+    assert [gpu.communication_wait for gpu in diagnosed([profile(2)]).gpus] == [None, None]
     # A collective that begins inside the window and waits beyond its end counts up to the end.
     late = arrivals([[0.0, 80.0]] * 10)
     made = profile(2, lateness=late)
-    assert diagnose_profiles([made]).gpus[0].communication_wait == (9 * 80 + 50) * MS
+    assert diagnosed([made]).gpus[0].communication_wait == (9 * 80 + 50) * MS
 
 
 def test_kernels_are_merged_over_gpus_and_weighted_by_time() -> None:
@@ -111,7 +112,7 @@ def test_kernels_are_merged_over_gpus_and_weighted_by_time() -> None:
         kernel("b", 0, occupancy=None, limiter=None, in_window_ms=50),
         kernel("a", 0, occupancy=None, limiter=None, in_window_ms=100),
     ]
-    first, second = diagnose_profiles([profile(2, kernels=rows)]).kernels
+    first, second = diagnosed([profile(2, kernels=rows)]).kernels
     assert (first.name, first.calls, first.total, first.limiter) == ("a", 30, 500 * MS, "blocks")
     assert first.occupancy == pytest.approx((0.4 * 100 + 0.8 * 300) / 400)
     assert (second.name, second.occupancy, second.limiter) == ("b", None, None)
@@ -119,14 +120,14 @@ def test_kernels_are_merged_over_gpus_and_weighted_by_time() -> None:
 
 def test_only_the_longest_kernels_are_listed() -> None:
     rows = [kernel(f"k{i}", in_window_ms=i + 1) for i in range(MAX_KERNELS + 20)]
-    kernels = diagnose_profiles([profile(1, kernels=rows)]).kernels
+    kernels = diagnosed([profile(1, kernels=rows)]).kernels
     assert [k.name for k in kernels] == [f"k{i}" for i in range(MAX_KERNELS + 19, 19, -1)]
 
 
 def test_warnings_tell_of_files_left_out_and_of_repairs() -> None:
     failure = ProfileError("truncated", "/logs/b.xplane.pb", offset=5, missing_bytes=9)
     made = profile(1, warnings=["careful"], errors=["broken"], notes=[Phrase("notes.negative_durations", {"count": 3})])
-    diagnosis = diagnose_profiles([made], failures=[failure])
+    diagnosis = diagnosed([made], failures=[failure])
     assert diagnosis.warnings == (
         Phrase("report.unreadable_file", {"error": failure}),
         "broken",
@@ -136,20 +137,20 @@ def test_warnings_tell_of_files_left_out_and_of_repairs() -> None:
 
 
 def test_steps_are_those_of_the_hosts_together() -> None:
-    diagnosis = diagnose_profiles([profile(1, label="a", steps=9), profile(1, label="b", steps=10, step_ms=200)])
+    diagnosis = diagnosed([profile(1, label="a", steps=9), profile(1, label="b", steps=10, step_ms=200)])
     assert (diagnosis.steps.count, diagnosis.steps.source) == (10, "marked")
     assert diagnosis.steps.median == 200 * MS
     assert diagnosis.window == 2000 * MS
-    nothing = diagnose_profiles([profile(1, steps=0)])
+    nothing = diagnosed([profile(1, steps=0)])
     assert (nothing.steps.count, nothing.steps.source, nothing.steps.median) == (0, "none", None)
 
 
 def test_no_profile_at_all_is_no_verdict() -> None:
-    diagnosis = diagnose_profiles([])
+    diagnosis = diagnosed([])
     assert diagnosis.verdict == "cannot_tell" and diagnosis.findings == ()
 
 
 def test_a_diagnosis_is_frozen() -> None:
-    diagnosis = diagnose_profiles([profile(1)])
+    diagnosis = diagnosed([profile(1)])
     with pytest.raises(dataclasses.FrozenInstanceError):
         diagnosis.verdict = "ok"  # type: ignore[misc]

@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 
 from simulator.faults.cases import all_cases
-from tb_gpu_doctor.diagnosis.context import Context, HostProfile
-from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Finding
 from tb_gpu_doctor.report.diagnosis_report import to_dict
 from tb_gpu_doctor.traces.columns import PS_PER_MS as MS
 from tb_gpu_doctor.traces.columns import PS_PER_US, DeviceEvents, Trace
 from tests.diagnosis.build import profile
-from tests.hosts import profiles, read_run, split
+from tests.hosts import AnalysedFile, context_of, diagnosed, profiles, read_run, split
 
 
 @cache
@@ -58,7 +56,7 @@ def test_the_culprit_is_found_across_clocks(case: str, hosts: int) -> None:
     trace = recorded(case)
     each = len(trace.devices) // hosts
     late, cause = planted(case)
-    diagnosis = diagnose_profiles(profiles(split(trace, offsets(hosts))))
+    diagnosis = diagnosed(profiles(split(trace, offsets(hosts))))
     finding = of_kind(diagnosis, "imbalance")
     assert finding is not None
     assert [(gpu.host, gpu.id) for gpu in finding.gpus] == [(f"host{gpu // each}", gpu % each) for gpu in late]
@@ -73,7 +71,7 @@ def test_the_culprit_is_found_across_clocks(case: str, hosts: int) -> None:
 @pytest.mark.parametrize("case", ["healthy.plain/keras/4", "healthy.jittery/jax/4", "healthy.slightly_slow/keras/4"])
 @pytest.mark.parametrize("hosts", [2, 4])
 def test_healthy_jobs_are_left_alone(case: str, hosts: int) -> None:
-    diagnosis = diagnose_profiles(profiles(split(recorded(case), offsets(hosts))))
+    diagnosis = diagnosed(profiles(split(recorded(case), offsets(hosts))))
     assert [f.kind for f in diagnosis.findings if f.severity != "info"] == []
     assert diagnosis.verdict == "ok"
 
@@ -81,11 +79,11 @@ def test_healthy_jobs_are_left_alone(case: str, hosts: int) -> None:
 def test_what_is_said_of_the_clocks() -> None:
     shifts = offsets(4)
     made = profiles(split(recorded("imbalance.slow_gpu.medium/keras/4"), shifts))
-    clocks = Context(tuple(made)).job.clocks
+    clocks = context_of(*made).job.clocks
     true = np.array([shifts[clocks.reference] - shift for shift in shifts], np.int64)
     assert (clocks.low <= true).all() and (true <= clocks.high).all()
     assert (np.abs(clocks.offset - true) <= 5 * PS_PER_US).all()
-    finding = of_kind(diagnose_profiles(made), "clock_skew")
+    finding = of_kind(diagnosed(made), "clock_skew")
     assert finding is not None and finding.severity == "info" and finding.is_about_profile
     assert finding.title.params["count"] == 4 and finding.title.params["error"] == int(clocks.error.max())
     # all files are of one simulated clock, so each one's wall clock is ahead by what was planted
@@ -101,8 +99,8 @@ def test_what_is_said_of_the_clocks() -> None:
 
 def test_waiting_is_reported_for_all_hosts() -> None:
     trace = recorded("imbalance.slow_gpu.medium/jax/2")
-    apart = to_dict(diagnose_profiles(profiles(split(trace, offsets(2)))))
-    together = to_dict(diagnose_profiles(profiles([trace])))
+    apart = to_dict(diagnosed(profiles(split(trace, offsets(2)))))
+    together = to_dict(diagnosed(profiles([trace])))
     values = [[device["communication_wait_ms"] for device in report["devices"]] for report in (apart, together)]
     assert values[0] == pytest.approx(values[1], rel=0.05, abs=0.5)
 
@@ -112,7 +110,7 @@ def test_hosts_that_share_nothing_are_judged_alone() -> None:
     (first,), (second,) = split(one, [0]), split(other, [0])
     second = dataclasses.replace(second, host="host1")
     made = profiles([first, second])
-    diagnosis = diagnose_profiles(made)
+    diagnosis = diagnosed(made)
     finding = of_kind(diagnosis, "imbalance")
     assert finding is not None and {gpu.host for gpu in (*finding.gpus, *finding.victims)} == {"host0"}
     skew = of_kind(diagnosis, "clock_skew")
@@ -123,17 +121,17 @@ def test_hosts_that_share_nothing_are_judged_alone() -> None:
 def test_missing_ranks_are_named() -> None:
     made = split(recorded("healthy.plain/keras/4"), offsets(4))
     ranked = [dataclasses.replace(trace, rank=rank, world_size=6) for rank, trace in enumerate(made)]
-    report = to_dict(diagnose_profiles(profiles(ranked)))
+    report = to_dict(diagnosed(profiles(ranked)))
     assert [device["rank"] for device in report["devices"]] == [0, 1, 2, 3]
     assert any("4 and 5 (2)" in warning for warning in report["profile"]["warnings"])
     whole = [dataclasses.replace(trace, rank=rank, world_size=4) for rank, trace in enumerate(made)]
-    assert to_dict(diagnose_profiles(profiles(whole)))["profile"]["warnings"] == []
+    assert to_dict(diagnosed(profiles(whole)))["profile"]["warnings"] == []
 
 
 def test_one_file_has_nothing_to_say_of_clocks() -> None:
-    diagnosis = diagnose_profiles(profiles([recorded("healthy.plain/keras/4")]))
+    diagnosis = diagnosed(profiles([recorded("healthy.plain/keras/4")]))
     assert of_kind(diagnosis, "clock_skew") is None
-    apart = diagnose_profiles([profile(1, label="a"), profile(1, label="b")])
+    apart = diagnosed([profile(1, label="a"), profile(1, label="b")])
     assert of_kind(apart, "clock_skew") is None, "no collectives, so no two clocks matter to each other"
 
 
@@ -145,16 +143,16 @@ def test_a_gpu_that_another_process_of_the_host_used_is_not_idle() -> None:
         made = profile(2, working=[working], label=label)
         return dataclasses.replace(made, trace=dataclasses.replace(made.trace, host=host))
 
-    same = diagnose_profiles([process("a", 0, "node"), process("b", 1, "node")])  # type: ignore[list-item]
+    same = diagnosed([process("a", 0, "node"), process("b", 1, "node")])  # type: ignore[list-item]
     assert of_kind(same, "idle_gpus") is None
-    twice = of_kind(diagnose_profiles([process("a", 0, "node"), process("b", 0, "node")]), "idle_gpus")  # type: ignore[list-item]
+    twice = of_kind(diagnosed([process("a", 0, "node"), process("b", 0, "node")]), "idle_gpus")  # type: ignore[list-item]
     assert twice is not None and len(twice.gpus) == 1 and twice.title.params["total"] == 2
-    apart = of_kind(diagnose_profiles([process("a", 0, "n1"), process("b", 1, "n2")]), "idle_gpus")  # type: ignore[list-item]
+    apart = of_kind(diagnosed([process("a", 0, "n1"), process("b", 1, "n2")]), "idle_gpus")  # type: ignore[list-item]
     assert apart is not None and len(apart.gpus) == 2 and apart.title.params["total"] == 4
 
 
 def test_a_rank_whose_gpu_does_next_to_nothing_is_idle() -> None:
-    def rank(number: int, part: float) -> HostProfile:
+    def rank(number: int, part: float) -> AnalysedFile:
         made = profile(1, label=f"rank{number}")
         events = made.trace.device_events
         kept = np.arange(len(events)) < max(1, round(part * len(events)))
@@ -170,8 +168,8 @@ def test_a_rank_whose_gpu_does_next_to_nothing_is_idle() -> None:
             last.trace.device_events, duration=np.full(len(last.trace.device_events), busy.sum() // 100)
         )
         last = dataclasses.replace(last, trace=dataclasses.replace(last.trace, device_events=short))
-    found = of_kind(diagnose_profiles([*full, last]), "idle_gpus")
+    found = of_kind(diagnosed([*full, last]), "idle_gpus")
     assert found is not None and [gpu.host for gpu in found.gpus] == ["rank3"]
     assert found.title.key.endswith("title_nearly") and 0.98 < (found.share or 0) < 1
-    assert of_kind(diagnose_profiles(full), "idle_gpus") is None
-    assert of_kind(diagnose_profiles([last]), "idle_gpus") is None, "nobody to compare with"
+    assert of_kind(diagnosed(full), "idle_gpus") is None
+    assert of_kind(diagnosed([last]), "idle_gpus") is None, "nobody to compare with"

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from tb_gpu_doctor.analysis.kernel_results import KernelRow
 from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.analysis.step_costs import gain_per_step
-from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
+from tb_gpu_doctor.analysis.stragglers import split_late
 from tb_gpu_doctor.diagnosis.model import Finding
-from tb_gpu_doctor.diagnosis.stragglers import split_late
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tests.diagnosis.build import MS, arrivals, kernel, profile
+from tests.hosts import diagnosed
 
 T = Thresholds()
 
 
 def imbalance(*profiles: object) -> Finding | None:
-    found = [f for f in diagnose_profiles(profiles).findings if f.kind == "imbalance"]  # type: ignore[arg-type]
+    found = [f for f in diagnosed(profiles).findings if f.kind == "imbalance"]  # type: ignore[arg-type]
     assert len(found) <= 1
     return found[0] if found else None
 

@@ -8,14 +8,14 @@ import pytest
 
 from tb_gpu_doctor.analysis.filling import GridScaling
 from tb_gpu_doctor.analysis.kernel_results import KernelRow
-from tb_gpu_doctor.diagnosis.context import Context, HostProfile
 from tb_gpu_doctor.diagnosis.model import Finding
 from tb_gpu_doctor.diagnosis.rules import low_occupancy, underfilled_gpu
 from tb_gpu_doctor.report.sentences import say
 from tests.diagnosis.build import kernel, profile
+from tests.hosts import AnalysedFile, context_of
 
 
-def h100(row: KernelRow) -> HostProfile:
+def h100(row: KernelRow) -> AnalysedFile:
     made = profile(1, kernels=[row])
     (device,) = made.trace.devices
     device = replace(device, compute_capability=(9, 0), sm_count=132)
@@ -25,7 +25,7 @@ def h100(row: KernelRow) -> HostProfile:
 def low(**facts: object) -> Finding:
     facts = {"dynamic_shared_bytes": 0, **facts}
     row = replace(kernel(occupancy=0.1), **facts)  # type: ignore[arg-type]
-    (finding,) = low_occupancy.check(Context((h100(row),)))
+    (finding,) = low_occupancy.check(context_of(h100(row)))
     return finding
 
 
@@ -78,7 +78,7 @@ def test_the_profile_s_own_value_is_named_where_it_differs() -> None:
 
 def small(*scaling: GridScaling, wave_blocks: int | None = 528) -> Finding:
     row = replace(kernel("k", sm_share=20 / 132), op="op", wave_blocks=wave_blocks)
-    (finding,) = underfilled_gpu.check(Context((h100(row),), scaling=scaling))
+    (finding,) = underfilled_gpu.check(context_of(h100(row), scaling=scaling))
     return finding
 
 

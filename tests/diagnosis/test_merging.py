@@ -10,8 +10,6 @@ from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.comparison.check import Limits, check
 from tb_gpu_doctor.comparison.compare import compare_findings
 from tb_gpu_doctor.comparison.summarize import summarize
-from tb_gpu_doctor.diagnosis.context import Context, HostProfile
-from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.diagnosis.merging import MERGES, Merge, merge_findings
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.registry import rule_of, rules
@@ -21,13 +19,14 @@ from tb_gpu_doctor.texts import has_text
 from tests.analysis.small_traces import Recorder
 from tests.diagnosis.build import arrivals, profile
 from tests.diagnosis.loops import host, loop
+from tests.hosts import AnalysedFile, context_of, diagnosed
 
 T = Thresholds()
 EVERY_FOURTH = {3: 9_000.0, 7: 9_000.0, 11: 9_000.0}
 
 
-def timed(*profiles: HostProfile) -> list[Finding]:
-    return [finding for finding in diagnose_profiles(profiles).findings if finding.rule.lengthens_steps]
+def timed(*profiles: AnalysedFile) -> list[Finding]:
+    return [finding for finding in diagnosed(profiles).findings if finding.rule.lengthens_steps]
 
 
 def keys(finding: Finding) -> list[str]:
@@ -86,7 +85,7 @@ def test_a_cause_of_every_step_does_not_take_in_the_few_slow_ones() -> None:
 # -- launches behind an empty queue --------------------------------------------------------
 
 
-def synced(launches: float, waits: float) -> HostProfile:
+def synced(launches: float, waits: float) -> AnalysedFile:
     """One GPU: in each step a gap for the root, then ten for launches."""
     return profile(1, idle={Cause.INPUT: waits, Cause.LAUNCH: launches}, gaps_per_step=2)
 
@@ -112,7 +111,7 @@ def test_launches_in_other_steps_are_a_second_fault() -> None:
     assert costs is not None
     idle = costs.idle.copy()
     idle[5:, :, Cause.INPUT] = 0  # the input is late in half of the steps only
-    made = HostProfile(
+    made = AnalysedFile(
         made.label,
         made.trace,
         dataclasses.replace(made.analysis, step_costs=dataclasses.replace(costs, idle=idle)),
@@ -130,7 +129,7 @@ def test_launches_on_other_gpus_are_a_second_fault() -> None:
 # -- who is late ---------------------------------------------------------------------------
 
 
-def late(causes: list[dict[Cause, float]]) -> HostProfile:
+def late(causes: list[dict[Cause, float]]) -> AnalysedFile:
     """GPU 2 comes 30 ms late in each step of 100."""
     return profile(
         3, idle=causes, lateness=arrivals([[0, 0, 30]] * 10), communication=[0.31, 0.31, 0.01],
@@ -183,14 +182,14 @@ def test_a_comparison_finds_what_was_taken_in(merge: Merge, monkeypatch: pytest.
     always = dataclasses.replace(merge, condition=lambda *_: True)
     monkeypatch.setattr("tb_gpu_doctor.diagnosis.merging.MERGES", (always,))
     made = profile(2, idle={Cause.INPUT: 0.3})
-    context = Context((made,))
+    context = context_of(made)
     apart = (found(merge.absorbing), found(merge.absorbed))
     merged = tuple(merge_findings(context, apart))
     assert [finding.kind for finding in merged] == [merge.absorbing]
     assert [part.kind for part in merged[0].absorbed] == [merge.absorbed]
-    diagnosis, job = diagnose_profiles([made]), context.job
+    diagnosis = diagnosed([made])
     two, one = (
-        summarize(dataclasses.replace(diagnosis, findings=given), [made.trace], [made.analysis], job, Joined(), "run")
+        summarize(dataclasses.replace(diagnosis, findings=given), context.files, context.job, Joined(), "run")
         for given in (apart, merged)
     )
     assert {(f.kind, f.part_of) for f in one.findings} == {
@@ -209,14 +208,14 @@ def test_what_was_taken_in_twice_is_found_as_well(monkeypatch: pytest.MonkeyPatc
     )
     monkeypatch.setattr("tb_gpu_doctor.diagnosis.merging.MERGES", table)
     given = [found(kind) for kind in ("input_bound", "launch_bound", "step_outliers")]
-    (finding,) = merge_findings(Context((profile(2, idle={Cause.INPUT: 0.3}),)), given)
+    (finding,) = merge_findings(context_of(profile(2, idle={Cause.INPUT: 0.3})), given)
     assert [part.kind for part in finding.absorbed] == ["launch_bound", "step_outliers"]
     assert not any(part.absorbed for part in finding.absorbed)
 
 
 def test_nothing_to_merge_is_left_as_it_is() -> None:
     made = [profile(2, idle={Cause.INPUT: 0.3})]
-    context = Context(tuple(made))
-    findings = list(diagnose_profiles(made).findings)
+    context = context_of(*made)
+    findings = list(diagnosed(made).findings)
     assert merge_findings(context, findings) == findings
     assert merge_findings(context, []) == []

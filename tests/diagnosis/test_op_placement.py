@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from tb_gpu_doctor.diagnosis.context import HostProfile
-from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.diagnosis.model import Finding
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.report.sentences import say
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass
 from tests.analysis.small_traces import US, Recorder
 from tests.diagnosis.loops import host
+from tests.hosts import AnalysedFile, diagnosed
 
 T = Thresholds()
 STEP, COPY = 1_000, 2
 
 
-def loop(op_us: float, op: str | None = "lookup/Unique:Unique", steps: int = 8, wait: str | None = None) -> HostProfile:
+def loop(
+    op_us: float, op: str | None = "lookup/Unique:Unique", steps: int = 8, wait: str | None = None
+) -> AnalysedFile:
     """Steps of `STEP` with an op of ``op_us`` between two copies of `COPY`."""
     record = Recorder()
     for step in range(steps):
@@ -38,8 +39,8 @@ def loop(op_us: float, op: str | None = "lookup/Unique:Unique", steps: int = 8, 
     return host(record)
 
 
-def found(profile: HostProfile) -> tuple[Finding | None, list[str]]:
-    findings = diagnose_profiles([profile]).findings
+def found(profile: AnalysedFile) -> tuple[Finding | None, list[str]]:
+    findings = diagnosed([profile]).findings
     matching = [finding for finding in findings if finding.kind == "op_placement"]
     return (matching[0] if matching else None), [f.kind for f in findings if f.severity != "info"]
 

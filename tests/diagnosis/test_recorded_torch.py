@@ -49,9 +49,9 @@ def test_eager_runs_are_held_up_by_launching(folder: str) -> None:
 
 def test_ranks_of_one_folder_are_one_job() -> None:
     megatron = result("kineto_megatron_tp8_a100")
-    assert len(megatron.traces) == 8 and not megatron.failures
-    assert [trace.rank for trace in megatron.traces] == list(range(8))
-    assert [trace.host for trace in megatron.traces] == [f"rank{i}" for i in range(8)]
+    assert len(megatron.files) == 8 and not megatron.failures
+    assert [file.rank for file in megatron.files] == list(range(8))
+    assert [file.host for file in megatron.files] == [f"rank{i}" for i in range(8)]
     report = megatron.diagnosis.to_dict()
     assert report["profile"]["format"] == "kineto" and len(report["devices"]) == 8
     idle = {device["host"]: device["idle_ms"] for device in report["devices"]}

@@ -7,12 +7,11 @@ import dataclasses
 import pytest
 
 from tb_gpu_doctor.analysis.results import Cause
-from tb_gpu_doctor.diagnosis.context import HostProfile
-from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Finding, GpuRef
 from tb_gpu_doctor.diagnosis.rules import input_bound, launch_bound
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tests.diagnosis.build import HOST_EVENT, MS, kernel, profile
+from tests.hosts import AnalysedFile, diagnosed
 
 T = Thresholds()
 INPUT, LAUNCH = input_bound.Limits(), launch_bound.Limits()
@@ -24,12 +23,12 @@ def only(diagnosis: Diagnosis, kind: str) -> Finding:
     return found[0]
 
 
-def kinds(*profiles: HostProfile) -> list[str]:
-    return [finding.kind for finding in diagnose_profiles(profiles).findings]
+def kinds(*profiles: AnalysedFile) -> list[str]:
+    return [finding.kind for finding in diagnosed(profiles).findings]
 
 
 def test_a_healthy_run_is_called_healthy() -> None:
-    diagnosis = diagnose_profiles([profile(4, idle={Cause.INPUT: 0.02, Cause.LAUNCH: 0.01, Cause.KERNEL_GAP: 0.02})])
+    diagnosis = diagnosed([profile(4, idle={Cause.INPUT: 0.02, Cause.LAUNCH: 0.01, Cause.KERNEL_GAP: 0.02})])
     assert diagnosis.verdict == "ok"
     assert diagnosis.findings == () and diagnosis.reasons == ()
 
@@ -43,7 +42,7 @@ def test_a_healthy_run_is_called_healthy() -> None:
      (INPUT.critical, "critical"), (0.9, "critical")],
 )  # fmt: skip
 def test_input_speaks_from_its_thresholds_on(share: float, severity: str | None) -> None:
-    diagnosis = diagnose_profiles([profile(2, idle={Cause.INPUT: share})])
+    diagnosis = diagnosed([profile(2, idle={Cause.INPUT: share})])
     if severity is None:
         assert diagnosis.verdict == "ok" and not diagnosis.findings
         return
@@ -57,7 +56,7 @@ def test_input_speaks_from_its_thresholds_on(share: float, severity: str | None)
 
 
 def test_input_names_only_the_gpus_that_wait() -> None:
-    diagnosis = diagnose_profiles([profile(3, idle=[{Cause.INPUT: 0.4}, {Cause.INPUT: 0.04}, {Cause.INPUT: 0.2}])])
+    diagnosis = diagnosed([profile(3, idle=[{Cause.INPUT: 0.4}, {Cause.INPUT: 0.04}, {Cause.INPUT: 0.2}])])
     finding = only(diagnosis, "input_bound")
     assert [gpu.id for gpu in finding.gpus] == [0, 2]
     assert finding.share == pytest.approx(0.3)
@@ -68,13 +67,13 @@ def test_input_names_only_the_gpus_that_wait() -> None:
 def test_gpus_near_the_threshold_share_the_trouble_of_the_others() -> None:
     shares = [0.09, INPUT.warning - 0.001, 0.046, 0.044, INPUT.warning / 2 - 0.001]
     made = profile(5, idle=[{Cause.INPUT: share} for share in shares])
-    assert [gpu.id for gpu in only(diagnose_profiles([made]), "input_bound").gpus] == [0, 1, 2]
+    assert [gpu.id for gpu in only(diagnosed([made]), "input_bound").gpus] == [0, 1, 2]
     alike = profile(2, idle=[{Cause.INPUT: INPUT.warning - 0.001}] * 2)
-    assert diagnose_profiles([alike]).findings == (), "one at least must reach it"
+    assert diagnosed([alike]).findings == (), "one at least must reach it"
 
 
 def test_input_points_at_gaps_threads_and_steps() -> None:
-    finding = only(diagnose_profiles([profile(2, idle={Cause.INPUT: 0.3})]), "input_bound")
+    finding = only(diagnosed([profile(2, idle={Cause.INPUT: 0.3})]), "input_bound")
     assert len(finding.evidence) == T.max_evidence
     assert {item.gpu for item in finding.evidence[:2]} == {0, 1}, "every GPU is shown before any is shown twice"
     first = finding.evidence[0]
@@ -85,14 +84,14 @@ def test_input_points_at_gaps_threads_and_steps() -> None:
 
 
 def test_without_steps_there_is_a_share_and_no_saving() -> None:
-    finding = only(diagnose_profiles([profile(2, steps=0, idle={Cause.INPUT: 0.3})]), "input_bound")
+    finding = only(diagnosed([profile(2, steps=0, idle={Cause.INPUT: 0.3})]), "input_bound")
     assert finding.share == pytest.approx(0.3)
     assert finding.saving_ps_per_step is None
 
 
 def test_inferred_steps_give_a_saving_by_their_mean_length() -> None:
     made = profile(2, idle={Cause.INPUT: 0.3}, source="inferred")
-    finding = only(diagnose_profiles([made]), "input_bound")
+    finding = only(diagnosed([made]), "input_bound")
     assert finding.saving_ps_per_step == pytest.approx(30 * MS)
 
 
@@ -113,7 +112,7 @@ def test_idle_time_of_another_cause_is_no_input() -> None:
     ],
 )
 def test_launch_speaks_from_its_thresholds_on(share: float, severity: str | None) -> None:
-    diagnosis = diagnose_profiles([profile(2, idle={Cause.LAUNCH: share}, gaps_per_step=20)])
+    diagnosis = diagnosed([profile(2, idle={Cause.LAUNCH: share}, gaps_per_step=20)])
     assert [f.severity for f in diagnosis.findings if f.kind == "launch_bound"] == ([severity] if severity else [])
 
 
@@ -125,7 +124,7 @@ def test_a_few_pauses_before_launches_are_no_habit() -> None:
 
 def test_single_long_pauses_are_told_from_many_short_ones() -> None:
     made = profile(1, idle={Cause.LAUNCH: 0.4}, gaps_per_step=5)
-    finding = only(diagnose_profiles([made]), "launch_bound")
+    finding = only(diagnosed([made]), "launch_bound")
     assert finding.explanation[0].key == "findings.launch_bound.explanation"
     assert finding.explanation[0].params["gaps"] == 50
     assert finding.explanation[0].params["gap"] == pytest.approx(8 * MS)
@@ -133,7 +132,7 @@ def test_single_long_pauses_are_told_from_many_short_ones() -> None:
     gaps = made.analysis.gaps
     gaps.by_cause[:, Cause.LAUNCH] = MS
     gaps.by_cause[7, Cause.LAUNCH] = 400 * MS - 49 * MS
-    finding = only(diagnose_profiles([made]), "launch_bound")
+    finding = only(diagnosed([made]), "launch_bound")
     assert finding.explanation[0].key == "findings.launch_bound.explanation_few"
     assert finding.explanation[0].params["half"] == 1
     assert finding.advice[0].key == "findings.launch_bound.advice.warm_up"
@@ -144,7 +143,7 @@ def test_single_long_pauses_are_told_from_many_short_ones() -> None:
 
 @pytest.mark.parametrize(("total", "working", "severity"), [(8, 7, "warning"), (8, 4, "critical"), (5, 3, "critical")])
 def test_gpus_without_work_are_found(total: int, working: int, severity: str) -> None:
-    finding = only(diagnose_profiles([profile(total, working=range(working))]), "idle_gpus")
+    finding = only(diagnosed([profile(total, working=range(working))]), "idle_gpus")
     assert finding.severity == severity
     assert [gpu.id for gpu in finding.gpus] == list(range(working, total))
     assert finding.share == 1.0 and finding.saving_ps_per_step is None
@@ -162,21 +161,21 @@ def test_low_occupancy_needs_both_a_low_value_and_enough_time() -> None:
     assert kinds(profile(1, kernels=[kernel(occupancy=None, limiter=None)])) == []
     assert kinds(profile(1, kernels=[kernel(occupancy=0.1, share=0.0099)])) == []
     assert kinds(profile(1, kernels=[kernel(occupancy=0.1, in_window_ms=0)])) == []
-    finding = only(diagnose_profiles([profile(1, kernels=[kernel(occupancy=0.1)])]), "low_occupancy")
+    finding = only(diagnosed([profile(1, kernels=[kernel(occupancy=0.1)])]), "low_occupancy")
     assert (finding.severity, finding.cause, finding.saving_ps_per_step) == ("warning", "registers", None)
     assert finding.share == pytest.approx(0.5)
 
 
 def test_low_occupancy_in_little_time_is_a_remark() -> None:
     made = profile(1, kernels=[kernel(occupancy=0.1, in_window_ms=49), kernel("other", in_window_ms=800)])
-    diagnosis = diagnose_profiles([made])
+    diagnosis = diagnosed([made])
     assert only(diagnosis, "low_occupancy").severity == "info"
     assert diagnosis.verdict == "ok"
 
 
 @pytest.mark.parametrize("family", ["matmul", "convolution", "attention"])
 def test_low_occupancy_by_design_is_a_remark_at_most(family: str) -> None:
-    diagnosis = diagnose_profiles([profile(1, kernels=[kernel(occupancy=0.1, family=family, in_window_ms=990)])])
+    diagnosis = diagnosed([profile(1, kernels=[kernel(occupancy=0.1, family=family, in_window_ms=990)])])
     assert only(diagnosis, "low_occupancy").severity == "info"
     assert diagnosis.verdict == "ok"
 
@@ -193,7 +192,7 @@ def test_low_occupancy_is_told_per_limiter() -> None:
         kernel("b", occupancy=0.2, limiter="shared_memory", in_window_ms=200),
         kernel("c", occupancy=0.2, limiter="registers", in_window_ms=100, family="matmul"),
     ]
-    found = [f for f in diagnose_profiles([profile(1, kernels=rows)]).findings if f.kind == "low_occupancy"]
+    found = [f for f in diagnosed([profile(1, kernels=rows)]).findings if f.kind == "low_occupancy"]
     assert [(f.cause, f.severity, round(f.share or 0, 3)) for f in found] == [
         ("registers", "warning", 0.3), ("shared_memory", "warning", 0.2), ("registers", "info", 0.1)]  # fmt: skip
 
@@ -203,9 +202,7 @@ def test_low_occupancy_is_told_per_limiter() -> None:
 
 def test_underfilled_counts_the_empty_part_of_the_chip() -> None:
     finding = only(
-        diagnose_profiles(
-            [profile(1, kernels=[kernel(sm_share=0.2, in_window_ms=250), kernel("b", in_window_ms=700)])]
-        ),
+        diagnosed([profile(1, kernels=[kernel(sm_share=0.2, in_window_ms=250), kernel("b", in_window_ms=700)])]),
         "underfilled_gpu",
     )
     assert finding.share == pytest.approx(0.25 * 0.8)
@@ -215,14 +212,14 @@ def test_underfilled_counts_the_empty_part_of_the_chip() -> None:
 @pytest.mark.parametrize(("milliseconds", "severity"), [(24, None), (26, "info"), (124, "info"), (126, "warning")])
 def test_underfilled_speaks_from_its_thresholds_on(milliseconds: float, severity: str | None) -> None:
     rows = [kernel(sm_share=0.2, in_window_ms=milliseconds), kernel("b", in_window_ms=800)]
-    found = diagnose_profiles([profile(1, kernels=rows)]).findings
+    found = diagnosed([profile(1, kernels=rows)]).findings
     assert [f.severity for f in found] == ([severity] if severity else [])
 
 
 def test_kernels_side_by_side_are_not_counted_twice() -> None:
     # 4 s of kernels inside a window of 1 s that is all compute: four ran at once.
     rows = [kernel(f"k{i}", sm_share=0.25, in_window_ms=1000) for i in range(4)]
-    finding = only(diagnose_profiles([profile(1, kernels=rows)]), "underfilled_gpu")
+    finding = only(diagnosed([profile(1, kernels=rows)]), "underfilled_gpu")
     assert finding.share == pytest.approx(0.75)
 
 
@@ -239,20 +236,20 @@ NO_GPU = "No GPU detected."
      ((NO_GPU, PERMISSION), "cupti_permission"), (("Something else went wrong",), None), ((), "host_only")],
 )  # fmt: skip
 def test_why_there_is_no_gpu(errors: tuple[str, ...], cause: str | None) -> None:
-    diagnosis = diagnose_profiles([profile(0, working=(), errors=errors)])
+    diagnosis = diagnosed([profile(0, working=(), errors=errors)])
     assert only(diagnosis, "no_gpu_plane").cause == cause
     assert diagnosis.verdict == "cannot_tell"
     assert [reason.key for reason in diagnosis.reasons] == ["report.doubts.no_gpu_data"]
 
 
 def test_an_empty_file_is_not_called_host_only() -> None:
-    diagnosis = diagnose_profiles([profile(0, working=(), with_host_events=False)])
+    diagnosis = diagnosed([profile(0, working=(), with_host_events=False)])
     assert only(diagnosis, "no_gpu_plane").cause is None
 
 
 @pytest.mark.parametrize(("errors", "cause"), [((PERMISSION,), "cupti_permission"), ((), None)])
 def test_gpu_planes_without_events(errors: tuple[str, ...], cause: str | None) -> None:
-    diagnosis = diagnose_profiles([profile(4, working=(), errors=errors)])
+    diagnosis = diagnosed([profile(4, working=(), errors=errors)])
     assert only(diagnosis, "empty_gpu_plane").cause == cause
     assert [finding.kind for finding in diagnosis.findings] == ["empty_gpu_plane"]
     assert diagnosis.verdict == "cannot_tell"
@@ -272,7 +269,7 @@ def test_a_silent_host_beside_working_ones() -> None:
      "5 events dropped because total driver(callback) events reaches max", "cupti activity buffer full"],
 )  # fmt: skip
 def test_dropped_events_take_the_ok_away(message: str) -> None:
-    diagnosis = diagnose_profiles([profile(2, warnings=[message])])
+    diagnosis = diagnosed([profile(2, warnings=[message])])
     assert only(diagnosis, "dropped_events").severity == "warning"
     assert diagnosis.verdict == "cannot_tell"
     assert message in diagnosis.warnings
@@ -289,7 +286,7 @@ def test_other_warnings_drop_nothing() -> None:
 )  # fmt: skip
 def test_no_steps_shows_how_to_mark_them(names: tuple[str, ...], first: str) -> None:
     made = profile(2, steps=0, names=names, host_event="work")
-    diagnosis = diagnose_profiles([made])
+    diagnosis = diagnosed([made])
     finding = only(diagnosis, "no_steps")
     assert finding.severity == "info" and diagnosis.verdict == "ok"
     assert finding.advice[0].key == f"findings.no_steps.advice.{first}"
@@ -299,8 +296,8 @@ def test_no_steps_shows_how_to_mark_them(names: tuple[str, ...], first: str) -> 
 def test_inferred_steps_are_said_to_be_with_their_confidence(confidence: float, unsure: bool) -> None:
     made = profile(2, source="inferred", names=("PjitFunction(step)",))
     steps = dataclasses.replace(made.analysis.steps, confidence=confidence)
-    made = HostProfile(made.label, made.trace, dataclasses.replace(made.analysis, steps=steps))
-    diagnosis = diagnose_profiles([made])
+    made = AnalysedFile(made.label, made.trace, dataclasses.replace(made.analysis, steps=steps))
+    diagnosis = diagnosed([made])
     finding = only(diagnosis, "no_steps")
     assert finding.title.key == "findings.no_steps.title_inferred" and diagnosis.steps.source == "inferred"
     first = finding.explanation[0]
@@ -311,7 +308,7 @@ def test_inferred_steps_are_said_to_be_with_their_confidence(confidence: float, 
 
 
 def test_two_inferred_steps_are_no_complete_profile() -> None:
-    diagnosis = diagnose_profiles([profile(2, steps=2, source="inferred")])
+    diagnosis = diagnosed([profile(2, steps=2, source="inferred")])
     assert [finding.kind for finding in diagnosis.findings] == ["short_profile", "no_steps"]
     assert diagnosis.verdict == "cannot_tell"
 
@@ -324,14 +321,14 @@ def test_steps_on_one_host_are_enough() -> None:
     ("steps", "found"), [(1, True), (T.min_complete_steps - 1, True), (T.min_complete_steps, False)]
 )
 def test_too_few_complete_steps(steps: int, found: bool) -> None:
-    diagnosis = diagnose_profiles([profile(2, steps=steps)])
+    diagnosis = diagnosed([profile(2, steps=steps)])
     assert [f.kind for f in diagnosis.findings] == (["short_profile"] if found else [])
     assert diagnosis.verdict == ("cannot_tell" if found else "ok")
 
 
 @pytest.mark.parametrize(("recorded", "found"), [(2001, True), (2000, False), (None, False)])
 def test_a_window_under_half_of_the_recording(recorded: float | None, found: bool) -> None:
-    diagnosis = diagnose_profiles([profile(2, recorded_ms=recorded)])
+    diagnosis = diagnosed([profile(2, recorded_ms=recorded)])
     assert [f.kind for f in diagnosis.findings] == (["short_profile"] if found else [])
     assert diagnosis.verdict == ("cannot_tell" if found else "ok")
     if found:
@@ -348,7 +345,7 @@ def test_no_marked_steps_are_not_too_few_steps() -> None:
 
 def test_findings_of_several_hosts_are_one_finding() -> None:
     hosts = [profile(2, label=name, idle={Cause.INPUT: share}) for name, share in (("a", 0.3), ("b", 0.15), ("c", 0.0))]
-    diagnosis = diagnose_profiles(hosts)
+    diagnosis = diagnosed(hosts)
     finding = only(diagnosis, "input_bound")
     assert finding.gpus == (GpuRef("a", 0), GpuRef("a", 1), GpuRef("b", 0), GpuRef("b", 1))
     assert finding.share == pytest.approx(0.225)
@@ -359,4 +356,4 @@ def test_findings_of_several_hosts_are_one_finding() -> None:
 
 def test_a_custom_table_is_obeyed() -> None:
     lax = Thresholds({"input_bound": input_bound.Limits(warning=0.5)})
-    assert diagnose_profiles([profile(2, idle={Cause.INPUT: 0.3})], thresholds=lax).findings == ()
+    assert diagnosed([profile(2, idle={Cause.INPUT: 0.3})], thresholds=lax).findings == ()

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tb_gpu_doctor.diagnosis.context import HostProfile
-from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.report.sentences import say
 from tests.analysis.small_traces import US, Recorder
 from tests.diagnosis.loops import host
+from tests.hosts import AnalysedFile, diagnosed
 
 T = Thresholds()
 
 
-def turns(kernels: int, streams: int, reverse: int = 0, overlapped: bool = False) -> HostProfile:
+def turns(kernels: int, streams: int, reverse: int = 0, overlapped: bool = False) -> AnalysedFile:
     """Kernels of 40 us on streams in turn, all launched long before; ``reverse`` pairs overtake each other."""
     record = Recorder()
     for i in range(kernels):
@@ -24,8 +23,8 @@ def turns(kernels: int, streams: int, reverse: int = 0, overlapped: bool = False
     return host(record)
 
 
-def kinds(profile: HostProfile) -> list[str]:
-    return [finding.kind for finding in diagnose_profiles([profile]).findings]
+def kinds(profile: AnalysedFile) -> list[str]:
+    return [finding.kind for finding in diagnosed([profile]).findings]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +46,7 @@ def test_streams_that_overlap_are_well() -> None:
 
 
 def test_it_is_about_the_profile() -> None:
-    diagnosis = diagnose_profiles([turns(60, 4)])
+    diagnosis = diagnosed([turns(60, 4)])
     finding = next(f for f in diagnosis.findings if f.kind == "serialized_kernels")
     assert finding.is_about_profile and finding.share is None and finding.saving_ps_per_step is None
     assert diagnosis.findings[-1].is_about_profile
@@ -61,5 +60,5 @@ def test_it_is_about_the_profile() -> None:
 
 
 def test_with_it_a_profile_is_no_proof_of_health() -> None:
-    diagnosis = diagnose_profiles([turns(60, 4)])
+    diagnosis = diagnosed([turns(60, 4)])
     assert diagnosis.verdict != "ok"

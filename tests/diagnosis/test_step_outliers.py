@@ -7,20 +7,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
+from tb_gpu_doctor.analysis.slow_steps import PARTS, Outliers, find_outliers, outlying
 from tb_gpu_doctor.diagnosis.model import Finding
-from tb_gpu_doctor.diagnosis.outliers import PARTS, find_outliers, outlying
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tests.analysis.small_traces import Recorder
 from tests.diagnosis.loops import COMPUTE, host, loop, microseconds
+from tests.hosts import AnalysedFile, context_of, diagnosed
 
 T = Thresholds()
 
 
 def only(*recorders: Recorder) -> Finding:
     made = [host(recorder, f"host{i}") for i, recorder in enumerate(recorders)]
-    (found,) = [finding for finding in diagnose_profiles(made).findings if finding.kind == "step_outliers"]
+    (found,) = [finding for finding in diagnosed(made).findings if finding.kind == "step_outliers"]
     return found
+
+
+def outliers_of(made: AnalysedFile) -> Outliers | None:
+    context = context_of(made)
+    return find_outliers(context.files, 0, context.job, T.of("step_outliers"))
 
 
 @given(st.lists(st.integers(1, 1_000), max_size=30))
@@ -75,12 +80,12 @@ def test_only_the_gpu_whose_own_work_grew_is_to_blame() -> None:
             recorder.work(now + 8 + length, end + 100, number + 1, gpu=gpu, klass=1, name="ncclDevKernel_AllReduce")  # type: ignore[arg-type]
         now = end + 108
     made = host(recorder)
-    found = find_outliers(made, T.of("step_outliers"))
+    found = outliers_of(made)
     assert found is not None
     assert found.numbers == (6,) and found.devices == (1,)
-    parts = dict(zip(PARTS, found.parts.tolist(), strict=True))
+    parts = dict(zip(PARTS, found.parts, strict=True))
     assert parts["compute"] == pytest.approx(microseconds(12_000), rel=0.01)
-    assert sum(parts.values()) == pytest.approx(float(found.excess.sum()), rel=0.02)
+    assert sum(parts.values()) == pytest.approx(sum(found.excess), rel=0.02)
 
 
 def test_a_small_loss_too_few_steps_and_equal_steps_are_no_finding() -> None:
@@ -90,7 +95,7 @@ def test_a_small_loss_too_few_steps_and_equal_steps_are_no_finding() -> None:
         loop(steps=60, compute={4: 1.5}),  # half a step in sixty
         loop(steps=12, compute={4: 1.2}),
     ):
-        assert "step_outliers" not in [f.kind for f in diagnose_profiles([host(recorder)]).findings]
+        assert "step_outliers" not in [f.kind for f in diagnosed([host(recorder)]).findings]
 
 
 def test_hosts_that_are_slow_together_are_one_finding() -> None:
@@ -102,10 +107,8 @@ def test_hosts_that_are_slow_together_are_one_finding() -> None:
 def test_inferred_steps_count_only_when_they_look_alike() -> None:
     import dataclasses
 
-    from tb_gpu_doctor.diagnosis.context import HostProfile
-
     made = host(loop(steps=12, compute={4: 3.0}))
     for confidence, found in ((None, False), (0.8, False), (0.95, True)):
         steps = dataclasses.replace(made.analysis.steps, source="inferred", confidence=confidence)
-        inferred = HostProfile("h", made.trace, dataclasses.replace(made.analysis, steps=steps))
-        assert (find_outliers(inferred, T.of("step_outliers")) is not None) == found
+        inferred = AnalysedFile("h", made.trace, dataclasses.replace(made.analysis, steps=steps))
+        assert (outliers_of(inferred) is not None) == found

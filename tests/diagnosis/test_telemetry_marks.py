@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 from tb_gpu_doctor.analysis.analyse import analyse
-from tb_gpu_doctor.diagnosis.context import HostProfile
-from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
+from tb_gpu_doctor.api import span_of
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Finding, GpuRef
 from tb_gpu_doctor.report.sentences import say
-from tb_gpu_doctor.telemetry.joining import Joined, join, profile_span
+from tb_gpu_doctor.telemetry.joining import Joined, join
 from tb_gpu_doctor.telemetry.series import Recording, Telemetry
 from tb_gpu_doctor.traces.read import read_trace
 from tb_gpu_doctor.traces.sessions import find_sessions
+from tests.hosts import AnalysedFile
+from tests.hosts import diagnosed as diagnosis_of
 from tests.telemetry.build import S, recording, series, steps
 
 COUNT = 200
@@ -25,29 +26,29 @@ HOST = "gpu-node-0"
 SLOW = 1900 / 1.35
 
 
-def profile_of(demo_logs: Path, run: str) -> HostProfile:
+def profile_of(demo_logs: Path, run: str) -> AnalysedFile:
     (session,) = [s for s in find_sessions(str(demo_logs)).sessions if s.run == run and not s.is_telemetry]
     trace = read_trace(session.files[0])
-    return HostProfile(HOST, trace, analyse(trace))
+    return AnalysedFile(HOST, trace, analyse(trace))
 
 
 @pytest.fixture(scope="module")
-def slow(demo_logs: Path) -> HostProfile:
+def slow(demo_logs: Path) -> AnalysedFile:
     return profile_of(demo_logs, "slow_gpu")
 
 
 @pytest.fixture(scope="module")
-def launching(demo_logs: Path) -> HostProfile:
+def launching(demo_logs: Path) -> AnalysedFile:
     return profile_of(demo_logs, "launch_bound")
 
 
-def start_ns(profile: HostProfile) -> int:
+def start_ns(profile: AnalysedFile) -> int:
     """The profile is taken 150 s after the monitor began."""
     assert profile.trace.wall_start_unix_ns is not None
     return profile.trace.wall_start_unix_ns - 150 * S
 
 
-def told(profile: HostProfile, by_gpu: Mapping[int, Mapping[str, Any]], **everywhere: Any) -> Diagnosis:
+def told(profile: AnalysedFile, by_gpu: Mapping[int, Mapping[str, Any]], **everywhere: Any) -> Diagnosis:
     """The diagnosis with telemetry of four GPUs, some of them with other values."""
     gpus = [
         series(gpu, COUNT, host=HOST, start_ns=start_ns(profile), **{**everywhere, **by_gpu.get(gpu, {})})
@@ -56,9 +57,9 @@ def told(profile: HostProfile, by_gpu: Mapping[int, Mapping[str, Any]], **everyw
     return diagnosed(profile, recording(*gpus, host=HOST))
 
 
-def diagnosed(profile: HostProfile, *recordings: Recording) -> Diagnosis:
-    span = profile_span(profile.trace, HOST)
-    return diagnose_profiles([profile], telemetry=join(Telemetry(recordings), [span]))
+def diagnosed(profile: AnalysedFile, *recordings: Recording) -> Diagnosis:
+    span = span_of(profile.facts)
+    return diagnosis_of([profile], telemetry=join(Telemetry(recordings), [span]))
 
 
 def imbalance(found: Diagnosis) -> Finding:
@@ -74,8 +75,8 @@ def kinds(found: Diagnosis) -> list[str]:
     return [finding.kind for finding in found.findings]
 
 
-def test_without_telemetry_the_reason_stays_open(slow: HostProfile) -> None:
-    found = diagnose_profiles([slow])
+def test_without_telemetry_the_reason_stays_open(slow: AnalysedFile) -> None:
+    found = diagnosis_of([slow])
     assert imbalance(found).cause == "slow_gpu" and found.telemetry is None
     assert "thermal" not in say(imbalance(found).title, "en")
 
@@ -87,7 +88,7 @@ def test_without_telemetry_the_reason_stays_open(slow: HostProfile) -> None:
         ("es", "GPU 2 va lenta porque está en su límite térmico desde el paso 1.200"),
     ],
 )
-def test_heat_is_the_reason(slow: HostProfile, lang: str, sentence: str) -> None:
+def test_heat_is_the_reason(slow: AnalysedFile, lang: str, sentence: str) -> None:
     hot = {
         "clock_event_reasons": since(120, 0x40, 0),
         "sm_clock_mhz": since(120, SLOW, 1900),
@@ -107,37 +108,37 @@ def test_heat_is_the_reason(slow: HostProfile, lang: str, sentence: str) -> None
     assert "1,407 MHz, the others typically 1,900 MHz" in said and "91 °C, the others typically 65 °C" in said
 
 
-def test_the_profile_in_a_stretch_of_heat_that_came_back(slow: HostProfile) -> None:
+def test_the_profile_in_a_stretch_of_heat_that_came_back(slow: AnalysedFile) -> None:
     rows = np.arange(COUNT)
     bits = np.where((rows < 20) | ((rows >= 140) & (rows < 160)), 0x40, 0)
     found = told(slow, {2: {"clock_event_reasons": bits, "sm_clock_mhz": np.where(bits > 0, SLOW, 1900)}})
     assert say(imbalance(found).title, "en").endswith("thermal limit since step 1,400")
 
 
-def test_heat_at_another_time_is_not_the_reason(slow: HostProfile) -> None:
+def test_heat_at_another_time_is_not_the_reason(slow: AnalysedFile) -> None:
     hot = {"clock_event_reasons": since(180, 0x40, 0), "sm_clock_mhz": since(180, SLOW, 1900)}
     found = told(slow, {2: hot})
     assert "because" not in say(imbalance(found).title, "en") and "thermal_throttle" in kinds(found)
 
 
-def test_heat_at_full_clock_is_not_the_reason(slow: HostProfile) -> None:
+def test_heat_at_full_clock_is_not_the_reason(slow: AnalysedFile) -> None:
     found = told(slow, {2: {"clock_event_reasons": 0x40, "temperature_celsius": 92.0}})
     assert "because" not in say(imbalance(found).title, "en")
 
 
-def test_heat_of_another_gpu_is_not_the_reason(slow: HostProfile) -> None:
+def test_heat_of_another_gpu_is_not_the_reason(slow: AnalysedFile) -> None:
     found = told(slow, {1: {"clock_event_reasons": 0x40, "sm_clock_mhz": SLOW}})
     assert "because" not in say(imbalance(found).title, "en") and "thermal_throttle" in kinds(found)
 
 
-def test_heat_of_all_gpus_is_not_the_reason_for_one(slow: HostProfile) -> None:
+def test_heat_of_all_gpus_is_not_the_reason_for_one(slow: AnalysedFile) -> None:
     found = told(slow, {}, clock_event_reasons=0x40, sm_clock_mhz=1300.0)
     assert "because" not in say(imbalance(found).title, "en")
     (heat,) = [finding for finding in found.findings if finding.kind == "thermal_throttle"]
     assert len(heat.gpus) == 4
 
 
-def test_a_lowered_power_limit_is_the_reason(slow: HostProfile) -> None:
+def test_a_lowered_power_limit_is_the_reason(slow: AnalysedFile) -> None:
     found = told(slow, {2: {"clock_event_reasons": 0x4, "sm_clock_mhz": SLOW, "power_limit_watts": 400.0}})
     finding = imbalance(found)
     assert "at its power limit since the recording began" in say(finding.title, "en")
@@ -145,24 +146,24 @@ def test_a_lowered_power_limit_is_the_reason(slow: HostProfile) -> None:
     assert "Power limit: 400 W, the others 700 W." in [say(phrase, "en") for phrase in finding.explanation]
 
 
-def test_a_lower_clock_without_a_reason_is_told_as_such(slow: HostProfile) -> None:
+def test_a_lower_clock_without_a_reason_is_told_as_such(slow: AnalysedFile) -> None:
     found = told(slow, {2: {"sm_clock_mhz": SLOW}})
     assert say(imbalance(found).title, "en") == "GPU 2 is slow because it runs at 1,407 MHz, the others at 1,900 MHz"
 
 
-def test_equal_clocks_change_nothing(slow: HostProfile) -> None:
-    assert imbalance(told(slow, {})).title == imbalance(diagnose_profiles([slow])).title
+def test_equal_clocks_change_nothing(slow: AnalysedFile) -> None:
+    assert imbalance(told(slow, {})).title == imbalance(diagnosis_of([slow])).title
 
 
-def test_telemetry_of_another_time_is_not_used_and_that_is_said(slow: HostProfile) -> None:
+def test_telemetry_of_another_time_is_not_used_and_that_is_said(slow: AnalysedFile) -> None:
     hot = series(2, COUNT, host=HOST, start_ns=start_ns(slow) - 3600 * S, clock_event_reasons=0x40, sm_clock_mhz=1000)
     found = diagnosed(slow, recording(hot, host=HOST))
-    assert kinds(found) == kinds(diagnose_profiles([slow]))
+    assert kinds(found) == kinds(diagnosis_of([slow]))
     assert found.telemetry is not None and found.telemetry.gpus == ()
     assert ["another time" in say(note, "en") for note in found.telemetry.notes] == [True]
 
 
-def overhead_of(profile: HostProfile, ratio: float) -> Recording:
+def overhead_of(profile: AnalysedFile, ratio: float) -> Recording:
     """Steps of 4 ms; those within the profile take ``ratio`` times as long."""
     begin = start_ns(profile)
     # 150 s, then nine profiled steps, then as before.
@@ -174,7 +175,7 @@ def overhead_of(profile: HostProfile, ratio: float) -> Recording:
 
 
 @pytest.mark.parametrize(("ratio", "speaks"), [(1.05, False), (1.3, True)])
-def test_an_expensive_profiler_marks_what_it_inflates(launching: HostProfile, ratio: float, speaks: bool) -> None:
+def test_an_expensive_profiler_marks_what_it_inflates(launching: AnalysedFile, ratio: float, speaks: bool) -> None:
     found = diagnosed(launching, overhead_of(launching, ratio))
     assert ("profiler_overhead" in kinds(found)) == speaks
     (finding,) = [finding for finding in found.findings if finding.kind == "launch_bound"]
@@ -186,8 +187,8 @@ def test_an_expensive_profiler_marks_what_it_inflates(launching: HostProfile, ra
         assert found.verdict == diagnosed(launching, overhead_of(launching, 1.0)).verdict
 
 
-def test_no_telemetry_no_overhead(launching: HostProfile) -> None:
-    assert "profiler_overhead" not in kinds(diagnose_profiles([launching], telemetry=Joined()))
+def test_no_telemetry_no_overhead(launching: AnalysedFile) -> None:
+    assert "profiler_overhead" not in kinds(diagnosis_of([launching], telemetry=Joined()))
 
 
 def test_the_demo_says_it_from_its_own_telemetry(demo_logs: Path) -> None:

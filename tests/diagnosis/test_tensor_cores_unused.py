@@ -10,13 +10,12 @@ import pytest
 
 from tb_gpu_doctor.analysis.kernel_results import KernelRow
 from tb_gpu_doctor.api import diagnose
-from tb_gpu_doctor.diagnosis.context import Context, HostProfile
-from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.diagnosis.rules.tensor_cores_unused import check
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.report.sentences import say
 from tests.diagnosis.build import kernel, profile
 from tests.diagnosis.test_rules import only
+from tests.hosts import AnalysedFile, context_of, diagnosed
 
 T = Thresholds()
 
@@ -28,7 +27,7 @@ def product(
     return replace(made, tensor_cores=state, data_type=data_type)
 
 
-def on(capability: tuple[int, int], rows: Sequence[KernelRow], gpus: int = 1) -> HostProfile:
+def on(capability: tuple[int, int], rows: Sequence[KernelRow], gpus: int = 1) -> AnalysedFile:
     made = profile(gpus, kernels=rows)
     devices = tuple(replace(device, compute_capability=capability) for device in made.trace.devices)
     return replace(made, trace=replace(made.trace, devices=devices))
@@ -40,7 +39,7 @@ def on(capability: tuple[int, int], rows: Sequence[KernelRow], gpus: int = 1) ->
 )
 def test_it_speaks_from_its_thresholds_on(ms: float, severity: str | None) -> None:
     rows = [product("unused", ms), kernel("other", in_window_ms=950 - ms)]
-    found = [f for f in diagnose_profiles([on((8, 0), rows)]).findings if f.kind == "tensor_cores_unused"]
+    found = [f for f in diagnosed([on((8, 0), rows)]).findings if f.kind == "tensor_cores_unused"]
     assert [f.severity for f in found] == ([severity] if severity else [])
     if severity:
         assert found[0].share == pytest.approx(ms / 1000) and found[0].saving_ps_per_step is None
@@ -48,24 +47,24 @@ def test_it_speaks_from_its_thresholds_on(ms: float, severity: str | None) -> No
 
 def test_many_small_kernels_count_together() -> None:
     rows = [replace(product("unused", 5, f"sgemm{i}"), share=0.005) for i in range(60)]
-    finding = only(diagnose_profiles([on((8, 0), rows)]), "tensor_cores_unused")
+    finding = only(diagnosed([on((8, 0), rows)]), "tensor_cores_unused")
     assert finding.share == pytest.approx(0.3) and finding.explanation[0].params["count"] == 60
 
 
 def test_the_share_of_the_products_and_the_unknown_part() -> None:
     rows = [product("unused", 300), product("used", 300, "nvjet"), product("unknown", 200, "gemm_fusion", None),
             product("not_eligible", 100, "gemv")]  # fmt: skip
-    finding = only(diagnose_profiles([on((9, 0), rows)]), "tensor_cores_unused")
+    finding = only(diagnosed([on((9, 0), rows)]), "tensor_cores_unused")
     facts = finding.explanation[0].params
     assert facts["of_products"] == pytest.approx(3 / 8) and facts["unknown"] == pytest.approx(2 / 8)
     assert [phrase.key.rsplit(".", 2)[-1] for phrase in finding.explanation] == ["explanation", "precision", "unknown"]
-    sure = only(diagnose_profiles([on((9, 0), rows[:2])]), "tensor_cores_unused")
+    sure = only(diagnosed([on((9, 0), rows[:2])]), "tensor_cores_unused")
     assert [phrase.key.rsplit(".", 2)[-1] for phrase in sure.explanation] == ["explanation", "precision"]
 
 
 def test_the_gpus_that_it_concerns() -> None:
     rows = [product("unused", 400, device=1), product("used", 400, "nvjet", device=0)]
-    finding = only(diagnose_profiles([on((9, 0), rows, gpus=2)]), "tensor_cores_unused")
+    finding = only(diagnosed([on((9, 0), rows, gpus=2)]), "tensor_cores_unused")
     assert [gpu.id for gpu in finding.gpus] == [1] and finding.share == pytest.approx(0.4)
 
 
@@ -76,7 +75,7 @@ def test_nothing_is_said_without_tensor_cores_or_products() -> None:
         [product("used", 900)],
         [product("not_eligible", 900)],
     ):
-        assert list(check(Context((on((8, 0), rows),)))) == []
+        assert list(check(context_of(on((8, 0), rows)))) == []
 
 
 @pytest.mark.parametrize(
@@ -92,7 +91,7 @@ def test_advice_fits_the_gpu_and_the_type(
 ) -> None:
     made = on(capability, [product("unused", 400, data_type=data_type)])
     made = replace(made, trace=replace(made.trace, format="kineto"))
-    (finding,) = check(Context((made,)))
+    (finding,) = check(context_of(made))
     assert finding.cause == cause
     assert [phrase.key.removeprefix("findings.tensor_cores_unused.advice.") for phrase in finding.advice] == advice
     for lang in ("en", "es"):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tb_gpu_doctor.diagnosis.context import Context, HostProfile
-from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
+from tb_gpu_doctor.diagnosis.losses import unclaimed_idle
 from tb_gpu_doctor.diagnosis.model import Finding
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.report.sentences import say
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass
 from tests.analysis.small_traces import US, Recorder
 from tests.diagnosis.loops import host
+from tests.hosts import AnalysedFile, context_of, diagnosed
 
 T = Thresholds()
 STEP = 1_000
@@ -29,7 +29,7 @@ def loop(
     marked: bool = True,
     size: int = 8_000_000,
     memory: int = 1,
-) -> HostProfile:
+) -> AnalysedFile:
     """Steps of `STEP` that begin with a copy, the kernels launched ahead; ``hidden`` copies run beside kernels."""
     record = Recorder(gpus=gpus)
     now, correlation = 100.0, 1
@@ -63,8 +63,8 @@ def loop(
     return host(record)
 
 
-def found(*profiles: HostProfile) -> Finding | None:
-    matching = [finding for finding in diagnose_profiles(profiles).findings if finding.kind == "transfer_bound"]
+def found(*profiles: AnalysedFile) -> Finding | None:
+    matching = [finding for finding in diagnosed(profiles).findings if finding.kind == "transfer_bound"]
     assert len(matching) <= 1
     return matching[0] if matching else None
 
@@ -137,7 +137,7 @@ def test_the_host_in_a_blocking_copy_counts_for_every_gpu_of_its_thread() -> Non
             record.work(begin + 5, begin + 185, first + 5 + gpu, gpu=gpu, klass=EventClass.COPY, copy_kind=CopyKind.D2H)
             record.device_rows[-1] |= {"copy_bytes": 4_000_000, "copy_memory": 1, "copy_async": 0}
     profile = host(record)
-    findings = diagnose_profiles([profile]).findings
+    findings = diagnosed([profile]).findings
     finding = next(f for f in findings if f.kind == "transfer_bound")
     assert [gpu.id for gpu in finding.gpus] == [0, 1]
     # a copy of 180, and the other GPU's call of 190 and the 10 around the own one
@@ -148,18 +148,20 @@ def test_the_host_in_a_blocking_copy_counts_for_every_gpu_of_its_thread() -> Non
 
 def test_taken_time_leaves_the_accounting_as_it_is() -> None:
     profile = loop(200, blocking=True)
-    context = Context((profile,))
-    before = [account.accounting for account in context.accounts()]
-    left = [account.accounting for account in context.unclaimed.accounts()]
+    context = context_of(profile)
+    before = [gpu.account for gpu in context.working_gpus]
+    idle = [unclaimed_idle(context, gpu) for gpu in context.working_gpus]
+    left = [facts.account for facts in idle if facts is not None]
     assert [a.idle_by_cause for a in before] == [a.idle_by_cause for a in (profile.analysis.accounting)]
     for whole, rest in zip(before, left, strict=True):
         assert all(0 <= r <= w for w, r in zip(whole.idle_by_cause, rest.idle_by_cause, strict=True))
         assert rest.idle == sum(rest.idle_by_cause)
-    gaps = context.unclaimed.profiles[0].analysis.gaps
-    assert (gaps.by_cause >= 0).all()
+    assert any(rest.idle < whole.idle for whole, rest in zip(before, left, strict=True))
+    assert all(gap.charge >= 0 for facts in idle if facts is not None for of in facts.by_cause for gap in of.worst)
 
 
 def test_a_profile_without_copies_has_nothing_to_say() -> None:
     assert found(loop(0)) is None
-    profile = loop(0)
-    assert Context((profile,)).unclaimed.profiles[0] is profile
+    context = context_of(loop(0))
+    for gpu in context.working_gpus:
+        assert gpu.facts.idle is not None and unclaimed_idle(context, gpu) is gpu.facts.idle.whole

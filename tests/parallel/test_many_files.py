@@ -123,7 +123,7 @@ def test_bad_ranks_are_told_and_left_out(monkeypatch: pytest.MonkeyPatch, jobs: 
     third.write_bytes(gzip.compress(b'{"traceEvents": 7}'))
     result = diagnose_session(only_session(folder))
     assert [error.path for error in result.failures] == [str(first), str(second), str(third)]
-    assert len(result.traces) == 1 and result.traces[0].rank == 3
+    assert len(result.files) == 1 and result.files[0].rank == 3
     data = result.diagnosis.to_dict("en")
     warnings = data["profile"]["warnings"]
     for path in (first, second, third):
@@ -240,7 +240,7 @@ def test_ranks_that_are_missing_among_64_are_named(tmp_path: Path):
     # a second file of rank 5, by another process
     shutil.copy(by_rank[5], tmp_path / by_rank[5].name.replace("node00_", "node99_"))
     result = diagnose_session(only_session(tmp_path))
-    assert len(result.traces) == 60 and set(result.job.missing_ranks) == lost
+    assert len(result.files) == 60 and set(result.job.missing_ranks) == lost
     warnings = result.diagnosis.to_dict("en")["profile"]["warnings"]
     assert any("3, 17, 18, 19 and 63 (5)" in warning for warning in warnings), warnings
     labels = result.diagnosis.hosts

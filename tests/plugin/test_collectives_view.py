@@ -17,11 +17,12 @@ from tb_gpu_doctor.traces.sessions import find_sessions
 from tests.analysis.jobs import Job, random_job
 from tests.analysis.small_traces import US
 from tests.conftest import SHARED_TRACES
+from tests.hosts import facts_of
 
 
 def answer_of(planted: Job) -> dict:
     traces, analyses = planted.analysed()
-    job = analyse_job(traces, analyses)
+    job = analyse_job(facts_of(traces, analyses))
     hosts = [trace.host for trace in traces]
     answer = collectives_answer(traces, analyses, job, Timeline(traces, analyses, hosts, hosts, job.clocks))
     json.dumps(answer, allow_nan=False)

@@ -19,7 +19,7 @@ from tb_gpu_doctor.plugin import input_view
 from tb_gpu_doctor.plugin.input_view import input_answer, takers_of
 from tb_gpu_doctor.plugin.timeline import Timeline
 from tb_gpu_doctor.traces.columns import Trace
-from tests.hosts import read_run
+from tests.hosts import facts_of, read_run
 
 Answer = dict[str, Any]
 CASE = "input_bound.map.medium/keras/2"
@@ -27,7 +27,7 @@ CASE = "input_bound.map.medium/keras/2"
 
 def answer_of(traces: list[Trace], analyses: list[TraceAnalysis]) -> Answer:
     hosts = [trace.host for trace in traces]
-    job = analyse_job(traces, analyses)
+    job = analyse_job(facts_of(traces, analyses))
     answer = input_answer(traces, analyses, hosts, Timeline(traces, analyses, hosts, hosts, job.clocks))
     json.dumps(answer, allow_nan=False)
     return answer

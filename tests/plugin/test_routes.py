@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from werkzeug.test import Client, TestResponse
 
+from tb_gpu_doctor.analysis.file_columns import FileColumns
 from tb_gpu_doctor.analysis.job import analyse_job
 from tb_gpu_doctor.api import SessionResult
-from tb_gpu_doctor.diagnosis.context import HostProfile
-from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.plugin.analyses import Analyses, Report
 from tb_gpu_doctor.plugin.lanes import LANE_CATEGORIES
@@ -25,6 +24,7 @@ from tb_gpu_doctor.plugin.session_view import SessionView
 from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
 from tb_gpu_doctor.traces.columns import device_events
 from tb_gpu_doctor.traces.sessions import Session, SessionScan
+from tests.hosts import AnalysedFile, diagnosed
 from tests.plugin.examples import analysis_of, gaps_of, trace_of
 from tests.plugin.test_logdir import add_session
 
@@ -53,9 +53,10 @@ def view_of(session: Session, report: Report) -> SessionView:
     events = device_events(2, device=[0, 1], stream=[0, 1], start=[0, 20], duration=[50, 50], klass=[0, 1], name=[0, 1])
     trace = trace_of(events, 2)
     analysis = analysis_of(events, gaps_of([0], [50], [70], [[20, *[0] * 11]]), 2)
-    diagnosis = diagnose_profiles([HostProfile("worker0", trace, analysis)], run=session.run, session=session.session)
-    job = analyse_job([trace], [analysis])
-    return SessionView(session, SessionResult(DiagnosisReport.of(diagnosis), (trace,), (analysis,), (), job))
+    made = AnalysedFile("worker0", trace, analysis)
+    diagnosis = DiagnosisReport.of(diagnosed([made], run=session.run, session=session.session))
+    columns = (FileColumns(trace, analysis),)
+    return SessionView(session, SessionResult(diagnosis, (made.facts,), columns, (), analyse_job([made.facts])))
 
 
 class Site:

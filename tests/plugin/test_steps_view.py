@@ -18,13 +18,13 @@ from tb_gpu_doctor.plugin.steps_view import steps_answer
 from tb_gpu_doctor.plugin.timeline import Timeline
 from tb_gpu_doctor.traces.columns import Trace
 from tests.analysis.jobs import random_job
-from tests.hosts import read_run, split
+from tests.hosts import facts_of, read_run, split
 
 Answer = dict
 
 
 def answer_of(traces: list[Trace], analyses: list[TraceAnalysis]) -> Answer:
-    job = analyse_job(traces, analyses)
+    job = analyse_job(facts_of(traces, analyses))
     hosts = [trace.host for trace in traces]
     answer = steps_answer(traces, analyses, job, Timeline(traces, analyses, hosts, hosts, job.clocks))
     json.dumps(answer, allow_nan=False)

@@ -17,6 +17,7 @@ from tb_gpu_doctor.plugin.timeline import Timeline, fill_levels, pixel_edges, ti
 from tb_gpu_doctor.traces.columns import DeviceEvents, device_events
 from tests.analysis.jobs import random_job
 from tests.analysis.small_traces import US
+from tests.hosts import facts_of
 from tests.plugin.examples import analysis_of, gaps_of, gpu_pictures, trace_of
 
 CATEGORIES = len(LANE_CATEGORIES)
@@ -182,7 +183,7 @@ def test_two_hosts_give_lanes_that_name_them():
 def test_hosts_with_clocks_that_can_be_told_are_on_one_clock(seed: int):
     planted = random_job(seed, hosts=3, gpus=2, steps=5)
     traces, analyses = planted.analysed()
-    clocks = analyse_job(traces, analyses).clocks
+    clocks = analyse_job(facts_of(traces, analyses)).clocks
     assert clocks.all_known
     own = Timeline(traces, analyses, ["a", "b", "c"], ["a", "b", "c"])
     common = Timeline(traces, analyses, ["a", "b", "c"], ["a", "b", "c"], clocks)

@@ -15,17 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tb_gpu_doctor.analysis.results import Cause
-from tb_gpu_doctor.diagnosis.context import HostProfile
-from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.phrase import Phrase
 from tb_gpu_doctor.report.diagnosis_report import SCHEMA_PATH, DiagnosisReport, schema, to_dict, to_json
 from tests.diagnosis.build import MS, arrivals, kernel, profile
+from tests.hosts import AnalysedFile, diagnosed
 
 DROPPED = "Detected GPU events dropped on H: 5 events dropped because total device(activity) events reaches max: 9"
 PERMISSION = "Insufficient privilege to run libcupti (you need root permission)."
 
-SCENARIOS: dict[str, Callable[..., list[HostProfile]]] = {
+SCENARIOS: dict[str, Callable[..., list[AnalysedFile]]] = {
     "nothing": lambda **_: [],
     "healthy": lambda **o: [profile(4, **o)],
     "input": lambda **o: [profile(4, idle={Cause.INPUT: 0.4}, **o)],
@@ -78,7 +77,7 @@ FRAMEWORKS = {"jax": ("PjitFunction(f)",), "tensorflow": ("EagerExecute",), "ker
 def report(name: str, framework: str = "tensorflow") -> DiagnosisReport:
     made = SCENARIOS[name](names=FRAMEWORKS[framework], host_event="work")
     failures = [ProfileError("truncated", "/logs/x.xplane.pb", offset=3, missing_bytes=2)]
-    return DiagnosisReport.of(diagnose_profiles(made, run="r", session="s", failures=failures))
+    return DiagnosisReport.of(diagnosed(made, run="r", session="s", failures=failures))
 
 
 def numbers(value: Any) -> Iterator[float]:
@@ -195,7 +194,7 @@ def test_what_takes_the_certainty_away_comes_first_in_the_warnings() -> None:
 def test_recorded_names_cannot_spoil_the_json(name: str, host_event: str) -> None:
     made = profile(1, kernels=[kernel(name, occupancy=0.1)], idle={Cause.INPUT: 0.4}, host_event=host_event, label=name,
                    errors=[name], thread=name)  # fmt: skip
-    written = to_json(diagnose_profiles([made], run=name, session=host_event), "es")
+    written = to_json(diagnosed([made], run=name, session=host_event), "es")
     assert written.isascii()
     data = json.loads(written)
     jsonschema.Draft202012Validator(schema()).validate(data)
@@ -205,13 +204,13 @@ def test_names_of_many_kilobytes_are_shortened() -> None:
     long = "k" * 100_000
     made = profile(1, kernels=[kernel(long, occupancy=0.1)], idle={Cause.INPUT: 0.4}, host_event=long, thread=long,
                    errors=[long])  # fmt: skip
-    written = to_json(diagnose_profiles([made]))
+    written = to_json(diagnosed([made]))
     assert len(written) < 60_000
     assert len(json.loads(written)["kernels"][0]["name"]) == 1000
 
 
 def test_a_report_is_a_diagnosis() -> None:
-    made = diagnose_profiles([profile(1)])
+    made = diagnosed([profile(1)])
     spoken = DiagnosisReport.of(made)
     assert isinstance(spoken, type(made))
     assert spoken.to_dict("es") == to_dict(made, "es")

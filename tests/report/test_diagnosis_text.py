@@ -14,13 +14,13 @@ from rich.console import Console
 from rich.text import Text
 
 from tb_gpu_doctor.analysis.results import Cause
-from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Evidence
 from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.phrase import Phrase
 from tb_gpu_doctor.report.diagnosis_text import _BAR_WIDTH, _broken, _cells, _moments, print_report
 from tb_gpu_doctor.report.sentences import error_sentence, say
 from tests.diagnosis.build import kernel, profile
+from tests.hosts import diagnosed
 from tests.report.test_diagnosis_report import FRAMEWORKS, SCENARIOS, report
 
 
@@ -114,9 +114,7 @@ def test_names_can_neither_steer_the_terminal_nor_be_markup(evil: str) -> None:
         1, kernels=[kernel(evil, occupancy=0.1)], idle={Cause.INPUT: 0.4}, host_event=evil, thread=evil, label=evil,
         errors=[evil], warnings=[evil],
     )  # fmt: skip
-    diagnosis = diagnose_profiles(
-        [made], run=evil, session=evil, failures=[ProfileError("truncated", evil, missing_bytes=1)]
-    )
+    diagnosis = diagnosed([made], run=evil, session=evil, failures=[ProfileError("truncated", evil, missing_bytes=1)])
     for lang in ("en", "es"):
         output = printed(diagnosis, lang)
         bad = {c for c in output if unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp")} - {"\n"}
@@ -128,7 +126,7 @@ def test_names_can_neither_steer_the_terminal_nor_be_markup(evil: str) -> None:
 def test_a_name_of_100_kilobytes_does_not_fill_the_screen() -> None:
     long = "k" * 100_000
     made = profile(1, kernels=[kernel(long, occupancy=0.1)], idle={Cause.INPUT: 0.4}, host_event=long, thread=long)
-    assert len(printed(diagnose_profiles([made]))) < 10_000
+    assert len(printed(diagnosed([made]))) < 10_000
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=4, max_size=4).filter(any))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tb_gpu_doctor.analysis.kernel_results import KernelRow, KernelTable
+from tb_gpu_doctor.analysis.kernel_results import KernelRow
 from tb_gpu_doctor.report.kernel_report import CSV_HEAD, ListedGpu, as_dict, csv_lines, kernel_list, over_gpus
 from tb_gpu_doctor.traces.columns import Device
 from tests.diagnosis.build import kernel
@@ -20,10 +20,8 @@ GPUS = [ListedGpu(host, Device(index, host, index, "H100", "NVIDIA", 132)) for h
 
 def listed(*rows: KernelRow) -> list[object]:
     devices = [gpu.device for gpu in GPUS[:2]]
-    tables = [(devices, KernelTable(tuple(r for r in rows if r.device // 2 == host), (), ())) for host in range(2)]
-    return kernel_list(
-        [(d, replace(t, rows=tuple(replace(r, device=r.device % 2) for r in t.rows))) for d, t in tables]
-    )
+    tables = [[replace(row, device=row.device % 2) for row in rows if row.device // 2 == host] for host in range(2)]
+    return kernel_list([(devices, table) for table in tables])
 
 
 @given(

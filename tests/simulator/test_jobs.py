@@ -13,10 +13,10 @@ from simulator.export import HostClock
 from simulator.faults.cases import all_cases
 from simulator.faults.setup import simulate
 from simulator.scenarios import SimulatedJob
-from tb_gpu_doctor.analysis.analyse import analyse
 from tb_gpu_doctor.analysis.job import Job, analyse_job
 from tb_gpu_doctor.traces.columns import PS_PER_US, Trace
 from tb_gpu_doctor.traces.xplane import read_xplane
+from tests.hosts import facts_of
 
 JOBS = ("healthy.plain/keras/4x2", "healthy.jittery/jax/4x2", "healthy.lost_host/jax/8x4")
 
@@ -35,7 +35,7 @@ def read(name: str, folder: Path) -> tuple[SimulatedJob, list[Trace], Job]:
         path = folder / f"{host.hostname}.xplane.pb"
         path.write_bytes(host.space.encode())
         traces.append(read_xplane(str(path), host.hostname))
-    return run, traces, analyse_job(traces, [analyse(trace) for trace in traces])
+    return run, traces, analyse_job(facts_of(traces))
 
 
 @pytest.mark.parametrize("name", JOBS)

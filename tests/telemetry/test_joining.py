@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import pytest
 
+from tb_gpu_doctor.analysis.analyse import analyse
+from tb_gpu_doctor.analysis.facts import file_facts
+from tb_gpu_doctor.api import span_of
 from tb_gpu_doctor.telemetry.joining import Joined, ProfileSpan, extent, join, newest, profile_span
 from tb_gpu_doctor.telemetry.series import Recording, Telemetry
 from tests.diagnosis.build import trace
@@ -124,18 +128,21 @@ def test_several_hosts() -> None:
     assert codes(found) == ["other_host"]
 
 
-def test_the_wall_clock_of_a_trace() -> None:
-    made = trace(2)
-    assert profile_span(made, "worker0").window_ns is None
-    import dataclasses
-
-    timed = dataclasses.replace(made, wall_start_unix_ns=START_NS, recorded=(2_000_000_000_000, 5_000_000_000_000))
-    found = profile_span(timed, "label", "file_host")
+def test_the_wall_clock_of_a_file() -> None:
+    bounds = (2_000_000_000_000, 5_000_000_000_000)
+    assert profile_span("worker0", ["worker0"], [0, 1], None, bounds).window_ns is None
+    assert profile_span("worker0", ["worker0"], [0, 1], START_NS, None).window_ns is None
+    found = profile_span("label", ["file_host", "", "worker0"], [0, 1], START_NS, bounds)
     assert found.window_ns == (START_NS + 2 * S, START_NS + 5 * S)
     assert found.hosts == ("file_host", "worker0", "label") and found.gpus == (0, 1)
-    unbounded = profile_span(dataclasses.replace(timed, recorded=None), "label")
+
+
+def test_the_span_of_a_profile_is_what_was_recorded() -> None:
+    timed = dataclasses.replace(trace(2), wall_start_unix_ns=START_NS, recorded=(2_000_000_000_000, 5_000_000_000_000))
+    assert span_of(file_facts(timed, analyse(timed), "label")).window_ns == (START_NS + 2 * S, START_NS + 5 * S)
+    unbounded = dataclasses.replace(timed, recorded=None)
     # The events of 10 steps of 100 ms, from the middle of the first one on.
-    assert unbounded.window_ns == (START_NS + S // 20, START_NS + S)
+    assert span_of(file_facts(unbounded, analyse(unbounded), "label")).window_ns == (START_NS + S // 20, START_NS + S)
 
 
 def test_without_a_profile_the_newest_recording_and_those_beside_it_count() -> None:

@@ -8,21 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 
-import numpy as np
-
-from tb_gpu_doctor.analysis.host_names import Kind
 from tb_gpu_doctor.analysis.results import Cause
-from tb_gpu_doctor.diagnosis.asking import ask
-from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
-from tb_gpu_doctor.diagnosis.idle import cost_per_step, costliest_events, gap_evidence
+from tb_gpu_doctor.diagnosis.context import Context, WorkingGpu
+from tb_gpu_doctor.diagnosis.losses import cost_per_step, gap_evidence, unclaimed_idle
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
-from tb_gpu_doctor.diagnosis.stops import find_stall
+from tb_gpu_doctor.diagnosis.stalls import find_stall
 
 KIND = "checkpoint_stall"
 _SUMMARY = re.compile(r"summary|event_file_writer", re.I)
-_MAX_READ = 200
 
 
 @dataclass(frozen=True)
@@ -40,7 +36,7 @@ def check(context: Context) -> Iterator[Finding]:
     if stall is None:
         return
     loss, stops = stall.loss, stall.stops
-    host = _host_time(loss.accounts)
+    host = _host_time(context, loss.gpus)
     facts = {**stall.facts, "host": host}
     key = f"findings.{KIND}"
     explanation = [Phrase(f"{key}.explanation", facts)]
@@ -59,29 +55,20 @@ def check(context: Context) -> Iterator[Finding]:
         advice=context.advice(
             KIND, *(("fewer_summaries@",) if summaries else ("async@", "less_often@", "faster_disk"))
         ),
-        gpus=stall.gpus,
+        gpus=loss.refs,
         share=loss.share,
         saving_ps_per_step=loss.saving,
-        evidence=gap_evidence(context, loss.accounts, Cause.CHECKPOINT),
+        evidence=gap_evidence(context, loss.gpus, Cause.CHECKPOINT),
     )
 
 
-def _host_time(accounts: Sequence[GpuAccount]) -> float | None:
+def _host_time(context: Context, gpus: Sequence[WorkingGpu]) -> float | None:
     """How long the host typically is busy with one of the saves behind the gaps, in picoseconds."""
-    lasting: dict[tuple[str, int], int] = {}
-    answers = ask(_saves, [(account.profile, account.accounting.device) for account in accounts])
-    for account, saves in zip(accounts, answers, strict=True):
-        lasting |= {(account.profile.label, save): duration for save, duration in saves.items()}
-    return float(np.median(list(lasting.values()))) if lasting else None
-
-
-def _saves(profile: HostProfile, device: int) -> dict[int, int]:
-    """The saves behind the gaps of one GPU: host row and duration."""
-    found: dict[int, int] = {}
-    for event, _ in costliest_events(profile, device, Cause.CHECKPOINT, _MAX_READ):
-        save = profile.calls.outermost(event, Kind.CHECKPOINT)
-        found[save] = int(profile.trace.host_events.duration[save])
-    return found
+    lasting: dict[tuple[int, int], int] = {}
+    for gpu in gpus:
+        idle = unclaimed_idle(context, gpu)
+        lasting |= {(gpu.which, save): duration for save, duration in (idle.saves if idle is not None else ())}
+    return float(median(lasting.values())) if lasting else None
 
 
 RULE = Rule(

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-
-import numpy as np
+from statistics import fmean
 
 from tb_gpu_doctor.analysis.job import Exposed
-from tb_gpu_doctor.diagnosis.asking import ask
-from tb_gpu_doctor.diagnosis.context import Context, HostProfile
+from tb_gpu_doctor.diagnosis.context import Context, Gpu, evidence_at
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
-from tb_gpu_doctor.traces.columns import EventClass
 
 KIND = "communication_bound"
 _MAX_RANKS = 16
@@ -33,8 +30,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class _Gpu:
-    profile: HostProfile
-    device: int
+    gpu: Gpu
     wall: int
     compute: int
     exposed: Exposed
@@ -46,7 +42,7 @@ def check(context: Context) -> Iterator[Finding]:
     gpus = list(_gpus(context))
     moving = [gpu for gpu in gpus if gpu.exposed.moving >= limits.warning * gpu.wall]
     if moving:
-        share = float(np.mean([gpu.exposed.moving / gpu.wall for gpu in moving]))
+        share = fmean(gpu.exposed.moving / gpu.wall for gpu in moving)
         severity = "critical" if share >= limits.critical else "warning"
         if context.job.missing_ranks:
             severity = "info"  # what looks like moving may be waiting for a rank whose file is missing
@@ -54,22 +50,21 @@ def check(context: Context) -> Iterator[Finding]:
         return
     unsplit = [gpu for gpu in gpus if gpu.exposed.moving + gpu.exposed.unsplit >= limits.warning * gpu.wall]
     if unsplit:
-        share = float(np.mean([(gpu.exposed.moving + gpu.exposed.unsplit) / gpu.wall for gpu in unsplit]))
+        share = fmean((gpu.exposed.moving + gpu.exposed.unsplit) / gpu.wall for gpu in unsplit)
         yield _finding(context, unsplit, share, "info", "unsplit")
 
 
 def _gpus(context: Context) -> Iterator[_Gpu]:
-    for which, profile in enumerate(context.profiles):
-        for account in profile.analysis.accounting:
-            exposed = context.job.exposed.get((which, account.device))
-            if exposed is not None and account.wall > 0:
-                yield _Gpu(profile, account.device, account.wall, account.compute, exposed)
+    for gpu in context.working_gpus:
+        exposed = context.job.exposed.get((gpu.which, gpu.index))
+        if exposed is not None:
+            yield _Gpu(gpu, gpu.account.wall, gpu.account.compute, exposed)
 
 
 def _finding(context: Context, found: list[_Gpu], share: float, severity: str, sentence: str) -> Finding:
-    waiting = float(np.mean([gpu.exposed.waiting / gpu.wall for gpu in found]))
+    waiting = fmean(gpu.exposed.waiting / gpu.wall for gpu in found)
     facts = {
-        "gpus": context.names([gpu.profile.ref(gpu.device) for gpu in found]),
+        "gpus": context.names([gpu.gpu.ref for gpu in found]),
         "share": share,
         "waiting": waiting,
     }
@@ -88,7 +83,7 @@ def _finding(context: Context, found: list[_Gpu], share: float, severity: str, s
     gains = [
         min(gpu.exposed.moving, gpu.compute) * factor
         for gpu in found
-        if sentence == "explanation" and not lost and (factor := gpu.profile.per_step) is not None
+        if sentence == "explanation" and not lost and (factor := gpu.gpu.file.per_step) is not None
     ]
     return Finding(
         kind=KIND,
@@ -96,9 +91,9 @@ def _finding(context: Context, found: list[_Gpu], share: float, severity: str, s
         title=Phrase(f"findings.{KIND}.{'title' if sentence == 'explanation' else 'title_unsplit'}", facts),
         explanation=tuple(explanation),
         advice=context.advice(KIND, "overlap@", "less_often@", "fewer_bytes@", "topology"),
-        gpus=tuple(sorted(gpu.profile.ref(gpu.device) for gpu in found)),
+        gpus=tuple(sorted(gpu.gpu.ref for gpu in found)),
         share=share,
-        saving_ps_per_step=float(np.mean(gains)) if gains else None,
+        saving_ps_per_step=fmean(gains) if gains else None,
         evidence=_evidence(context, found),
     )
 
@@ -106,25 +101,13 @@ def _finding(context: Context, found: list[_Gpu], share: float, severity: str, s
 def _evidence(context: Context, found: list[_Gpu]) -> tuple[Evidence, ...]:
     """The longest communication of each GPU, a few per GPU."""
     most = context.thresholds.max_evidence
-    calls = [(gpu.profile, gpu.device, max(1, most // len(found))) for gpu in found[:most]]
-    items = sorted((item for items in ask(_longest, calls) for item in items), key=lambda item: item.start - item.end)
+    items = []
+    for one in found[:most]:
+        gpu, exposed = one.gpu, one.gpu.facts.exposed
+        places = exposed.longest[: max(1, most // len(found))] if exposed is not None else ()
+        items += [evidence_at(gpu.file, gpu.index, place) for place in places]
+    items.sort(key=lambda item: item.start - item.end)
     return tuple(items[:most])
-
-
-def _longest(profile: HostProfile, device: int, most: int) -> list[Evidence]:
-    """The longest communication of one GPU."""
-    events, window = profile.trace.device_events, profile.analysis.window
-    rows = np.arange(*events.of_device(device).indices(len(events)))
-    rows = rows[events.klass[rows] == EventClass.COMMUNICATION]
-    if window is not None:
-        rows = rows[(events.start[rows] < window.end) & (events.end[rows] > window.start)]
-    identity, items = profile.trace.devices[device].id, []
-    for row in rows[np.argsort(-events.duration[rows], kind="stable")][:most].tolist():
-        name, number = profile.trace.strings[int(events.name[row])], profile.step_number(row)
-        items.append(
-            Evidence(profile.label, identity, int(events.start[row]), int(events.end[row]), None, number, name)
-        )
-    return items
 
 
 RULE = Rule(

@@ -9,16 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tb_gpu_doctor.analysis.results import Cause
-from tb_gpu_doctor.diagnosis.asking import ask
-from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
-from tb_gpu_doctor.diagnosis.idle import cost_per_step, costliest_events, gap_evidence
+from tb_gpu_doctor.diagnosis.context import Context, WorkingGpu
+from tb_gpu_doctor.diagnosis.losses import cost_per_step, gap_evidence, unclaimed_idle
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
-from tb_gpu_doctor.diagnosis.stops import find_stall
+from tb_gpu_doctor.diagnosis.stalls import find_stall
 
 KIND = "compile_stall"
-# Gaps whose surroundings are read for the function's name, the costliest first.
-_MAX_READ = 200
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ def check(context: Context) -> Iterator[Finding]:
     if stall is None:
         return
     loss, stops = stall.loss, stall.stops
-    function = _function(loss.accounts)
+    function = _function(context, loss.gpus)
     facts = {**stall.facts, "function": function}
     key = f"findings.{KIND}"
     how_often = "first_only" if stops.only_first else "stops" if stops.steps is None else "stops_in_steps"
@@ -59,30 +56,21 @@ def check(context: Context) -> Iterator[Finding]:
             "show_reasons@",
             "cache@jax",
         ),
-        gpus=stall.gpus,
+        gpus=loss.refs,
         share=loss.share,
         saving_ps_per_step=loss.saving,
-        evidence=gap_evidence(context, loss.accounts, Cause.COMPILE),
+        evidence=gap_evidence(context, loss.gpus, Cause.COMPILE),
     )
 
 
-def _function(accounts: Sequence[GpuAccount]) -> str | None:
+def _function(context: Context, gpus: Sequence[WorkingGpu]) -> str | None:
     """The function that most of the time is spent on; None where no name tells."""
     found: dict[str, int] = {}
-    for functions in ask(_functions, [(account.profile, account.accounting.device) for account in accounts]):
-        for name, spent in functions.items():
+    for gpu in gpus:
+        idle = unclaimed_idle(context, gpu)
+        for name, spent in idle.functions if idle is not None else ():
             found[name] = found.get(name, 0) + spent
     return max(found, key=found.__getitem__) if found else None
-
-
-def _functions(profile: HostProfile, device: int) -> dict[str, int]:
-    """Loss of one GPU by function."""
-    found: dict[str, int] = {}
-    for event, charge in costliest_events(profile, device, Cause.COMPILE, _MAX_READ):
-        name = profile.calls.compiled_function(event)
-        if name is not None:
-            found[name] = found.get(name, 0) + charge
-    return found
 
 
 RULE = Rule(

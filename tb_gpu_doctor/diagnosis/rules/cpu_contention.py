@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tb_gpu_doctor.diagnosis.contention_loss import ContentionLoss, contention_loss
 from tb_gpu_doctor.diagnosis.context import Context
-from tb_gpu_doctor.diagnosis.idle import cost_per_step
+from tb_gpu_doctor.diagnosis.losses import ContentionLoss, contention_loss, cost_per_step
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
 
@@ -71,15 +70,15 @@ def _evidence(loss: ContentionLoss) -> tuple[Evidence, ...]:
     """The longest stretch with many workers, once for each GPU."""
     return tuple(
         Evidence(
-            host=account.profile.label,
-            gpu=account.ref.id,
+            host=gpu.ref.host,
+            gpu=gpu.ref.id,
             start=measured.start,
             end=measured.end,
             thread=measured.workers[0] if measured.workers else None,
             step=None,
             what=Phrase(f"findings.{KIND}.crowded", {"many": measured.many}),
         )
-        for account, measured in loss.found
+        for gpu, measured in loss.found
     )
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from tb_gpu_doctor.analysis.facts import FileFacts
 from tb_gpu_doctor.analysis.lost_events import GpuLoss, LostEvents
-from tb_gpu_doctor.diagnosis.context import Context, HostProfile
+from tb_gpu_doctor.diagnosis.context import Context, ref
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
 
@@ -24,8 +25,8 @@ _MAX_GPUS, _MAX_STEPS = 4, 8
 def check(context: Context) -> Iterator[Finding]:
     """One finding for all hosts whose events are not all there."""
     said = _messages(context)
-    losses = [(p, p.analysis.lost) for p in context.profiles if p.has_gpu_work and p.analysis.lost is not None]
-    hosts = dict.fromkeys([*said, *(profile.label for profile, _ in losses)])
+    losses = [(file, file.lost) for file in context.files if file.has_gpu_work and file.lost is not None]
+    hosts = dict.fromkeys([*said, *(file.label for file, _ in losses)])
     if not hosts:
         return
     facts = {"hosts": tuple(hosts)}
@@ -33,11 +34,11 @@ def check(context: Context) -> Iterator[Finding]:
     if said:
         explanation = [Phrase(f"findings.{KIND}.explanation", facts), next(iter(said.values()))]
     gpus, evidence = [], []
-    for profile, lost in losses:
-        explanation += _told(context, profile, lost)
+    for file, lost in losses:
+        explanation += _told(context, file, lost)
         known = [gpu for gpu in lost.gpus if gpu.device >= 0]
-        gpus += [profile.ref(gpu.device) for gpu in known]
-        evidence += [_where(profile, gpu) for gpu in known]
+        gpus += [ref(file, gpu.device) for gpu in known]
+        evidence += [_where(file, gpu) for gpu in known]
     if losses:
         explanation.append(Phrase(f"findings.{KIND}.consequence"))
     advice = ("shorter", "more_events@jax", "fewer_launches") if said else ("flush", "alone", "shorter")
@@ -55,26 +56,26 @@ def check(context: Context) -> Iterator[Finding]:
 def _messages(context: Context) -> dict[str, Phrase]:
     """What the writer of each file says of events that it dropped, by host."""
     said: dict[str, Phrase] = {}
-    for profile in context.profiles:
-        for message in (*profile.trace.warnings, *profile.trace.errors):
+    for file in context.files:
+        for message in (*file.warnings, *file.errors):
             if _DROPPED.search(message):
-                said.setdefault(profile.label, Phrase("report.profiler_said", {"message": message}))
-        for note in profile.trace.notes:
+                said.setdefault(file.label, Phrase("report.profiler_said", {"message": message}))
+        for note in file.notes:
             if note.code == _CAPPED:
-                said.setdefault(profile.label, note)
+                said.setdefault(file.label, note)
     return said
 
 
-def _told(context: Context, profile: HostProfile, lost: LostEvents) -> Iterator[Phrase]:
+def _told(context: Context, file: FileFacts, lost: LostEvents) -> Iterator[Phrase]:
     """How much of one file is missing, and where."""
     if lost.lost:
         yield Phrase(f"findings.{KIND}.lost", {"lost": lost.lost, "launches": lost.launches})
-    begin = (profile.analysis.recorded or (0, 0))[0]
+    begin = (file.recorded or (0, 0))[0]
     for gpu in lost.gpus[:_MAX_GPUS]:
         refs = (
-            [profile.ref(gpu.device)]
+            [ref(file, gpu.device)]
             if gpu.device >= 0
-            else [profile.ref(device.index) for device in profile.active_devices]
+            else [ref(file, index) for index, known in enumerate(file.gpus) if known.worked]
         )
         facts = {"gpus": context.names(refs), "lost": gpu.lost, "launches": gpu.launches}
         facts |= {"since": gpu.start - begin, "until": gpu.end - begin}
@@ -85,9 +86,9 @@ def _told(context: Context, profile: HostProfile, lost: LostEvents) -> Iterator[
         yield Phrase(f"findings.{KIND}.{'steps_more' if len(lost.steps) > _MAX_STEPS else 'steps'}", facts)
 
 
-def _where(profile: HostProfile, gpu: GpuLoss) -> Evidence:
+def _where(file: FileFacts, gpu: GpuLoss) -> Evidence:
     what = Phrase("report.evidence.lost_events", {"count": gpu.lost}) if gpu.lost else Phrase("report.evidence.silent")
-    return Evidence(profile.label, profile.ref(gpu.device).id, gpu.start, gpu.end, None, None, what)
+    return Evidence(file.label, ref(file, gpu.device).id, gpu.start, gpu.end, None, None, what)
 
 
 RULE = Rule(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tb_gpu_doctor.diagnosis.context import Context
-from tb_gpu_doctor.diagnosis.missing import missing_gpu_finding
+from tb_gpu_doctor.diagnosis.missing_gpu import missing_gpu_finding
 from tb_gpu_doctor.diagnosis.model import Finding
 from tb_gpu_doctor.diagnosis.rule import Rule
 
@@ -17,9 +17,9 @@ def check(context: Context) -> Iterator[Finding]:
 
     A silent host beside working ones is `idle_gpus`, unless the profiler reported an error there.
     """
-    empty = [profile for profile in context.profiles if profile.trace.devices and not profile.has_gpu_work]
+    empty = [file for file in context.files if file.gpus and not file.has_gpu_work]
     if context.has_gpu_work:
-        empty = [profile for profile in empty if profile.trace.errors]
+        empty = [file for file in empty if file.errors]
     if empty:
         yield missing_gpu_finding(context, KIND, empty)
 

@@ -35,7 +35,7 @@ class Limits:
 
 def check(context: Context) -> Iterator[Finding]:
     """One finding for all processes whose GPUs did nothing; silent with a profile."""
-    if context.profiles:
+    if context.files:
         return
     found = without_work(context)
     if not found:

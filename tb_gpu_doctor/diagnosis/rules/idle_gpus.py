@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import fmean, median
 
-import numpy as np
-
-from tb_gpu_doctor.diagnosis.context import Context, HostProfile
+from tb_gpu_doctor.analysis.facts import FileFacts
+from tb_gpu_doctor.diagnosis.context import Context, ref
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
 
@@ -40,19 +40,19 @@ def check(context: Context) -> Iterator[Finding]:
     usual = _usual(busy, limits.nearly)
     seen: set[_Identity] = set()
     idle, evidence, shares, nearly = [], [], [], 0
-    for profile in context.profiles:
-        for device in profile.trace.devices:
-            identity = _identity(profile, device.id)
+    for file in context.files:
+        for index, gpu in enumerate(file.gpus):
+            identity = _identity(file, gpu.device.id)
             if identity in seen or (busy[identity] > 0 and busy[identity] >= limits.nearly * usual):
                 continue
             seen.add(identity)
             nearly += busy[identity] > 0
-            idle.append(profile.ref(device.index))
+            idle.append(ref(file, index))
             shares.append(1 - busy[identity] / usual if usual else 1.0)
-            window = profile.analysis.window
+            window = file.window
             if window is not None:
                 what = Phrase(f"report.evidence.{'few_events' if busy[identity] else 'no_events'}")
-                evidence.append(Evidence(profile.label, device.id, window.start, window.end, None, None, what))
+                evidence.append(Evidence(file.label, gpu.device.id, window.start, window.end, None, None, what))
     if not idle:
         return
     facts = {
@@ -72,7 +72,7 @@ def check(context: Context) -> Iterator[Finding]:
         explanation=tuple(explanation),
         advice=context.advice(KIND, "distribute@", "profiled_all", "visible_devices"),
         gpus=tuple(idle),
-        share=float(np.mean(shares)),
+        share=fmean(shares),
         evidence=tuple(evidence[: context.thresholds.max_evidence]),
     )
 
@@ -80,13 +80,11 @@ def check(context: Context) -> Iterator[Finding]:
 def _busy(context: Context) -> dict[_Identity, int]:
     """How long each GPU was busy in the whole recording, over all processes that used it."""
     busy: dict[_Identity, int] = {}
-    for profile in context.profiles:
-        events = profile.trace.device_events
-        for device in profile.trace.devices:
-            rows = events.of_device(device.index)
+    for file in context.files:
+        for gpu in file.gpus:
             # a picosecond for events that take no time: such a GPU was used
-            used = max(profile.outline.busy[device.index], int(rows.stop > rows.start))
-            identity = _identity(profile, device.id)
+            used = max(gpu.busy, int(gpu.worked))
+            identity = _identity(file, gpu.device.id)
             busy[identity] = busy.get(identity, 0) + used
     return busy
 
@@ -94,11 +92,11 @@ def _busy(context: Context) -> dict[_Identity, int]:
 def _usual(busy: dict[_Identity, int], least: float) -> float:
     """How long a GPU that works is busy."""
     longest = max(busy.values(), default=0)
-    return float(np.median([value for value in busy.values() if value >= least * longest])) if longest else 0.0
+    return float(median(value for value in busy.values() if value >= least * longest)) if longest else 0.0
 
 
-def _identity(profile: HostProfile, number: int) -> _Identity:
-    return profile.trace.host or profile.label, number
+def _identity(file: FileFacts, number: int) -> _Identity:
+    return file.host or file.label, number
 
 
 RULE = Rule(

@@ -8,18 +8,16 @@ than the late GPU. Between two files only what exceeds the error of their clocks
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from statistics import fmean
 
-import numpy as np
-
-from tb_gpu_doctor.analysis.results import DeviceSummary
-from tb_gpu_doctor.diagnosis.arrivals import Arrivals, Member, find_arrivals, per_window, refs
-from tb_gpu_doctor.diagnosis.context import Context
-from tb_gpu_doctor.diagnosis.late_causes import Reason, late_reason
-from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
+from tb_gpu_doctor.analysis.arrivals import Member
+from tb_gpu_doctor.analysis.late_causes import Reason
+from tb_gpu_doctor.analysis.stragglers import Stragglers, Turns, find_stragglers, find_turns
+from tb_gpu_doctor.diagnosis.context import Context, ref
+from tb_gpu_doctor.diagnosis.model import Evidence, Finding, GpuRef, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
-from tb_gpu_doctor.diagnosis.stragglers import split_late
 
 KIND = "imbalance"
 # From this many kernels more on, their number is worth a sentence.
@@ -47,44 +45,27 @@ class Limits:
     max_chance: float = 0.01
 
 
-@dataclass(frozen=True)
-class _Case:
-    """The imbalance among GPUs that wait for each other."""
-
-    late: tuple[Member, ...]
-    early: tuple[Member, ...]
-    shares: tuple[float, ...]
-    per_step: float | None
-    persistence: float
-    steady: bool
-    by_steps: bool
-    compute_ratio: float
-    kernel_ratio: float
-    reason: Reason
-    evidence: tuple[Evidence, ...]
-
-
 def check(context: Context) -> Iterator[Finding]:
     """One finding over all hosts."""
     limits: Limits = context.thresholds.of(KIND)
     most = context.thresholds.max_evidence
-    cases = [case for found in find_arrivals(context) if (case := _case(found, limits, most)) is not None]
+    cases = list(find_stragglers(context.files, context.job, limits, most))
     if not cases:
         yield from _by_turns(context)
         return
-    share = float(np.mean([value for case in cases for value in case.shares]))
+    share = fmean(value for case in cases for value in case.shares)
     savings = [case.per_step for case in cases if case.per_step is not None]
-    culprits = refs([member for case in cases for member in case.late])
-    victims = refs([member for case in cases for member in case.early])
-    compute_ratio = float(np.mean([case.compute_ratio for case in cases]))
-    kernel_ratio = float(np.mean([case.kernel_ratio for case in cases]))
+    culprits = _refs(member for case in cases for member in case.late)
+    victims = _refs(member for case in cases for member in case.early)
+    compute_ratio = fmean(case.compute_ratio for case in cases)
+    kernel_ratio = fmean(case.kernel_ratio for case in cases)
     # Hosts may differ; the one that loses most speaks for all.
     reason = max(cases, key=lambda case: max(case.shares)).reason
     facts = {
         "gpus": context.names(culprits),
         "victims": context.names(victims, others=len(culprits) + len(victims) == context.gpu_count),
         "share": share,
-        "persistence": float(np.mean([case.persistence for case in cases])),
+        "persistence": fmean(case.persistence for case in cases),
         "more_compute": compute_ratio - 1,
         "more_kernels": kernel_ratio - 1,
         "reason": reason.amount,
@@ -106,8 +87,8 @@ def check(context: Context) -> Iterator[Finding]:
         victims=victims,
         cause=reason.cause,
         share=share,
-        saving_ps_per_step=float(np.mean(savings)) if savings else None,
-        evidence=tuple(item for case in cases for item in case.evidence)[:most],
+        saving_ps_per_step=fmean(savings) if savings else None,
+        evidence=tuple(item for case in cases for item in _evidence(case))[:most],
     )
 
 
@@ -118,37 +99,25 @@ def _by_turns(context: Context) -> Iterator[Finding]:
     only much waiting is worth a remark.
     """
     limits: Limits = context.thresholds.of(KIND)
-    lateness = context.job.lateness
-    if lateness is None:
+    turns = find_turns(context.files, context.job, context.thresholds.max_evidence)
+    if turns is None:
         return
-    found = lateness.collectives
-    shares: dict[Member, float] = {}
-    for trace, device in zip(found.trace.tolist(), found.device.tolist(), strict=True):
-        exposed, member = context.job.exposed.get((trace, device)), Member(context.profiles[trace], device)
-        account = member.account
-        if exposed is not None and account is not None and account.wall > 0:
-            shares[member] = exposed.waiting / account.wall
-    if not shares:
-        return
-    share = float(np.mean(list(shares.values())))
-    sure = len(set(found.step[found.step >= 0].tolist())) >= limits.min_units
-    sure |= len(found) >= limits.often_units
+    share = fmean(value for _, value in turns.shares)
+    sure = turns.steps >= limits.min_units or turns.collectives >= limits.often_units
     if share < (limits.warning if sure else limits.critical):
         return
     severity = "info" if not sure else "critical" if share >= limits.critical else "warning"
-    factors = [factor for member in shares if (factor := member.profile.per_step) is not None]
+    factors = [factor for member, _ in turns.shares if (factor := member.file.per_step) is not None]
     # were all as late as the first, a step would end earlier by what a GPU waits on average
-    waits = [value * member.window for member, value in shares.items()]
-    saving = float(np.mean(waits) * np.mean(factors)) if sure and len(factors) == len(shares) else None
-    last = np.argmax(lateness.behind, axis=1)
-    counts = np.bincount(last[lateness.behind.max(axis=1) > lateness.error], minlength=len(found.trace))
-    most = int(np.argmax(counts))
+    waits = [value * member.window for member, value in turns.shares]
+    saving = fmean(waits) * fmean(factors) if sure and len(factors) == len(turns.shares) else None
     facts: dict[str, object] = {"share": share}
-    often_last = counts[most] >= _MOSTLY * len(found)
+    often_last = turns.last is not None and turns.last[1] >= _MOSTLY * turns.collectives
     explanation = [Phrase(f"findings.{KIND}.{'turns_last' if often_last else 'turns'}", facts)]
-    if counts[most]:
-        gpu = context.profiles[int(found.trace[most])].ref(int(found.device[most]))
-        often = {"gpus": context.names([gpu]), "often": counts[most] / len(found), "count": len(found)}
+    if turns.last is not None:
+        member, times = turns.last
+        gpus = context.names([ref(member.file, member.device)])
+        often = {"gpus": gpus, "often": times / turns.collectives, "count": turns.collectives}
         facts |= often
         explanation.append(Phrase(f"findings.{KIND}.last", often))
     yield Finding(
@@ -157,32 +126,21 @@ def _by_turns(context: Context) -> Iterator[Finding]:
         title=Phrase(f"findings.{KIND}.{'title_turns_last' if often_last else 'title_turns'}", facts),
         explanation=tuple(explanation),
         advice=context.advice(KIND, "pin_host", "even_work@"),
-        victims=refs([member for member, value in shares.items() if value >= limits.warning]),
+        victims=_refs(member for member, value in turns.shares if value >= limits.warning),
         share=share,
         saving_ps_per_step=saving,
-        evidence=_longest_waits(context),
+        evidence=_longest_waits(turns),
     )
 
 
-def _longest_waits(context: Context) -> tuple[Evidence, ...]:
+def _longest_waits(turns: Turns) -> tuple[Evidence, ...]:
     """The collectives in which somebody waited longest, each by who waited longest."""
-    lateness = context.job.lateness
-    if lateness is None:
-        return ()
-    found, items = lateness.collectives, []
-    longest = lateness.wait.argmax(axis=1)
-    waits = lateness.wait[np.arange(len(longest)), longest]
-    for row in np.argsort(-waits, kind="stable")[: context.thresholds.max_evidence].tolist():
-        column = int(longest[row])
-        profile, device = context.profiles[int(found.trace[column])], int(found.device[column])
-        start, wait = int(found.start[row, column]), int(waits[row])
-        if wait <= lateness.error:
-            break
-        number = int(found.step[row]) if found.step[row] >= 0 else None
+    found = []
+    for member, start, wait, number in turns.longest:
+        gpu = ref(member.file, member.device)
         what = Phrase("report.evidence.waited_inside", {"wait": wait})
-        gpu = profile.trace.devices[device].id
-        items.append(Evidence(profile.label, gpu, start, start + wait, None, number, what))
-    return tuple(items)
+        found.append(Evidence(gpu.host, gpu.id, start, start + wait, None, number, what))
+    return tuple(found)
 
 
 def _hint(cause: str | None, kernel_ratio: float) -> tuple[str, tuple[str, ...]]:
@@ -210,81 +168,19 @@ def _details(reason: Reason) -> list[Phrase]:
     return []
 
 
-def _case(found: Arrivals, limits: Limits, most: int) -> _Case | None:
-    lateness, by_steps = found.units(limits)
-    files = np.unique([id(member.profile) for member in found.members], return_inverse=True)[1]
-    split = split_late(lateness, found.window / len(lateness), limits, files.reshape(-1))
-    if split is None:
-        return None
-    late = [found.members[column] for column in split.late]
-    early = [found.members[column] for column in split.early]
-    typical_wait = float(np.median(found.exposed[list(split.early)]))
-    # What the late arrival cost in all, at most what the others really waited longer.
-    bounds = [max(0.0, typical_wait - found.exposed[column]) for column in split.late]
-    lost = [min(float(total), bound) for total, bound in zip(split.excess.clip(0).sum(axis=0), bounds, strict=True)]
-    shares = tuple(value / found.window for value in lost)
-    # With more late than early GPUs the early ones are the odd ones: count the loss over all.
-    weight = 1.0 if len(late) <= len(early) else len(early) / len(found.members)
-    if float(np.mean(shares)) * weight < limits.warning:
-        return None
-    reason = late_reason(late, early, float(np.mean(shares)), limits)
-    # Late by turns, each of them costs what the others cost in their turn.
-    bound = max(bounds) if split.steady else min(typical_wait, sum(bounds))
-    worst = min(float(split.excess.clip(0).max(axis=1).sum()), bound)
-    if reason.cause == "uneven_work":
-        # Shared out evenly the work does not go away: the step comes down to the mean, not to the others.
-        worst *= len(early) / len(found.members)
-    return _Case(
-        late=tuple(late),
-        early=tuple(early),
-        shares=shares,
-        per_step=worst * found.per_step if found.per_step is not None else None,
-        persistence=split.persistence,
-        steady=split.steady,
-        by_steps=by_steps,
-        compute_ratio=_ratio(late, early, "compute"),
-        kernel_ratio=_ratio(late, early, "kernels"),
-        reason=reason,
-        evidence=_evidence(found, split.late, len(early), most),
-    )
-
-
-def _ratio(late: Sequence[Member], early: Sequence[Member], field: str) -> float:
-    def value(member: Member) -> float:
-        summaries: Sequence[DeviceSummary] = member.profile.analysis.summaries
-        return next((float(getattr(s, field)) for s in summaries if s.device == member.device), 0.0)
-
-    top, bottom = float(np.mean(per_window(late, value))), float(np.median(per_window(early, value)))
-    return top / bottom if bottom > 0 else 1.0
-
-
-def _evidence(found: Arrivals, late: Sequence[int], waiting: int, most: int) -> tuple[Evidence, ...]:
+def _evidence(case: Stragglers) -> Iterator[Evidence]:
     """The worst late arrivals, or the steps with the largest difference in compute."""
-    items: list[tuple[int, Evidence]] = []
-    for column in late:
-        member = found.members[column]
-        profile, gpu = member.profile, member.profile.trace.devices[member.device].id
-        behind = found.behind[:, column]
-        for row in np.argsort(-behind, kind="stable")[:most].tolist():
-            excess = int(behind[row])
-            if excess <= 0:
-                break
-            number = int(found.number[row]) if found.step[row] >= 0 else None
-            if found.start is not None:
-                end = int(found.start[row, column])
-                window = profile.analysis.window
-                start = end - excess if window is None else min(end, max(window.start, end - excess))
-                what = Phrase("report.evidence.others_waited", {"count": waiting})
-            else:
-                steps = profile.analysis.steps
-                index = int(np.flatnonzero(steps.complete)[row])
-                if steps.end[index, member.device] < 0:
-                    continue
-                start, end = int(steps.start[index, member.device]), int(steps.end[index, member.device])
-                what = Phrase("report.evidence.longer_compute", {"extra": excess})
-            items.append((excess, Evidence(profile.label, gpu, start, end, None, number, what)))
-    items.sort(key=lambda item: -item[0])
-    return tuple(item for _, item in items[:most])
+    for place in case.places:
+        gpu = ref(place.member.file, place.member.device)
+        what = Phrase("report.evidence.longer_compute", {"extra": place.excess})
+        if place.entered:
+            what = Phrase("report.evidence.others_waited", {"count": len(case.early)})
+        yield Evidence(gpu.host, gpu.id, place.start, place.end, None, place.number, what)
+
+
+def _refs(members: Iterable[Member]) -> tuple[GpuRef, ...]:
+    """The GPUs by name, sorted."""
+    return tuple(sorted(ref(member.file, member.device) for member in members))
 
 
 RULE = Rule(

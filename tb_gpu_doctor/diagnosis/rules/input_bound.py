@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.context import Context
-from tb_gpu_doctor.diagnosis.idle import cost_per_step, gap_evidence, idle_loss, worst_event
-from tb_gpu_doctor.diagnosis.input_stages import advise, blamed_pipeline, describe
+from tb_gpu_doctor.diagnosis.input_advice import advise, blamed_pipeline, describe
+from tb_gpu_doctor.diagnosis.losses import cost_per_step, gap_evidence, idle_loss, worst_event
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
 
@@ -34,17 +34,17 @@ def check(context: Context) -> Iterator[Finding]:
     loss = idle_loss(context, Cause.INPUT, limits.warning)
     if loss is None:
         return
-    gpus = tuple(account.ref for account in loss.accounts)
+    gpus = loss.refs
     facts = {"gpus": context.names(gpus), "share": loss.share}
     explanation = [Phrase(f"findings.{KIND}.explanation", facts)]
-    worst = worst_event(loss.accounts, Cause.INPUT)
+    worst = worst_event(context, loss.gpus, Cause.INPUT)
     if worst is not None:
         explanation.append(Phrase(f"findings.{KIND}.held_up_by", {"name": worst[0], "thread": worst[1]}))
-    blamed = blamed_pipeline(loss.accounts)
+    blamed = blamed_pipeline(loss.gpus)
     advice: tuple[Phrase, ...] = ()
     if blamed is not None:
-        explanation.extend(describe(*blamed))
-        advice = advise(*blamed)
+        explanation.extend(describe(blamed))
+        advice = advise(blamed)
     if advice:  # by the stage that sets the pace
         advice += context.advice(KIND, "prefetch_jax") if context.framework == "jax" else ()
     elif context.framework == "pytorch":
@@ -66,7 +66,7 @@ def check(context: Context) -> Iterator[Finding]:
         gpus=gpus,
         share=loss.share,
         saving_ps_per_step=loss.saving,
-        evidence=gap_evidence(context, loss.accounts, Cause.INPUT),
+        evidence=gap_evidence(context, loss.gpus, Cause.INPUT),
     )
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-
-import numpy as np
+from statistics import fmean, median
 
 from tb_gpu_doctor.analysis.launches import LaunchQueue
 from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.context import Context
-from tb_gpu_doctor.diagnosis.idle import IdleLoss, cost_per_step, gap_evidence, idle_loss
+from tb_gpu_doctor.diagnosis.losses import IdleLoss, cost_per_step, gap_evidence, idle_loss
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
 
@@ -45,7 +44,7 @@ def check(context: Context) -> Iterator[Finding]:
     loss = idle_loss(context, Cause.LAUNCH, limits.warning, limits.min_gaps)
     if loss is None:
         return
-    gpus = tuple(account.ref for account in loss.accounts)
+    gpus = loss.refs
     facts = {"gpus": context.names(gpus), "share": loss.share}
     few = loss.half_gaps < limits.spread_gaps
     if few:
@@ -67,53 +66,47 @@ def check(context: Context) -> Iterator[Finding]:
         gpus=gpus,
         share=loss.share,
         saving_ps_per_step=loss.saving,
-        evidence=gap_evidence(context, loss.accounts, Cause.LAUNCH),
+        evidence=gap_evidence(context, loss.gpus, Cause.LAUNCH),
     )
 
 
 def _launches(loss: IdleLoss) -> Iterator[Phrase]:
     """How many launches, and how long their kernels run."""
     launches, kernels = [], []
-    for account in loss.accounts:
-        for stats in account.profile.analysis.launches:
-            if stats.device == account.accounting.device and stats.launches > 0:
-                per_step = account.profile.per_step
-                launches.append(stats.launches * per_step if per_step is not None else float(stats.launches))
-                kernels.append(stats.median_kernel)
+    for gpu in loss.gpus:
+        stats, per_step = gpu.facts.launches, gpu.file.per_step
+        if stats is not None and stats.launches > 0:
+            launches.append(stats.launches * per_step if per_step is not None else float(stats.launches))
+            kernels.append(stats.median_kernel)
     if launches:
-        per_step_known = all(account.profile.per_step is not None for account in loss.accounts)
+        per_step_known = all(gpu.file.per_step is not None for gpu in loss.gpus)
         yield Phrase(
             f"findings.{KIND}.{'launches_per_step' if per_step_known else 'launches'}",
-            {"launches": float(np.mean(launches)), "kernel": float(np.median(kernels))},
+            {"launches": fmean(launches), "kernel": float(median(kernels))},
         )
 
 
 def _queues(loss: IdleLoss) -> list[LaunchQueue]:
     """The launch queues of the GPUs."""
-    return [
-        queue
-        for account in loss.accounts
-        for queue in account.profile.analysis.queues
-        if queue.device == account.accounting.device
-    ]
+    return [queue for gpu in loss.gpus if (queue := gpu.facts.queue) is not None]
 
 
 def _pace(loss: IdleLoss) -> Iterator[Phrase]:
     """How fast the host launches and the GPU works off; what would follow from fewer or larger kernels."""
     queues = _queues(loss)
-    wall = sum(account.accounting.wall for account in loss.accounts)
+    wall = sum(gpu.account.wall for gpu in loss.gpus)
     kernels = sum(queue.kernels for queue in queues)
     if not kernels or not wall:
         return
     empty = sum(queue.empty for queue in queues) / wall
     if empty >= _HARDLY_AHEAD:
-        depth, most = float(np.mean([queue.mean_depth for queue in queues])), max(q.max_depth for q in queues)
+        depth, most = fmean(queue.mean_depth for queue in queues), max(q.max_depth for q in queues)
         yield Phrase(f"findings.{KIND}.queue", {"empty": empty, "depth": depth, "most": most})
     periods = [queue.period for queue in queues if queue.period is not None]
     mean = sum(queue.kernel_time for queue in queues) / kernels
-    if periods and mean > 0 and float(np.median(periods)) > mean:
-        period = float(np.median(periods))
-        call = float(np.median([queue.call for queue in queues]))
+    if periods and mean > 0 and median(periods) > mean:
+        period = float(median(periods))
+        call = float(median(queue.call for queue in queues))
         # Rounded up to what is shown: "1.0 times as much" would be no advice.
         factor = math.ceil(period / mean * 10) / 10
         facts = {"period": period, "call": min(call, period), "kernel": mean, "factor": factor}

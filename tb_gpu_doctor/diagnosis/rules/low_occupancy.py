@@ -99,7 +99,7 @@ def _finding(context: Context, group: list[KernelPick], limiter: str | None, by_
 
 def _next_step(pick: KernelPick) -> list[Phrase]:
     """The nearest step up the staircase of the worst kernel, where it can be computed and there is one."""
-    device, row = pick.profile.trace.devices[pick.row.device], pick.row
+    device, row = pick.file.gpus[pick.row.device].device, pick.row
     capability = device.compute_capability if device.is_nvidia else None
     config = config_of(capability, row.registers, row.shared_bytes, row.block_threads)
     steps = () if config is None else next_steps(config)

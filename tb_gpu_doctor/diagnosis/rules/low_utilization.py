@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-
-import numpy as np
+from statistics import fmean
 
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
@@ -38,7 +37,7 @@ class Limits:
 
 def check(context: Context) -> Iterator[Finding]:
     """One finding for all GPUs below the threshold; the rule keeps quiet beside a profile, which knows better."""
-    if context.profiles:
+    if context.files:
         return
     limits: Limits = context.thresholds.of(KIND)
     elsewhere = {id(gpu) for gpu, _ in without_work(context)}  # what another finding says
@@ -48,7 +47,7 @@ def check(context: Context) -> Iterator[Finding]:
     if not found:
         return
     gpus = [gpu for gpu, _ in found]
-    mean = float(np.mean([load.utilization for _, load in found]))
+    mean = fmean(load.utilization for _, load in found)
     facts = {"gpus": names(context, gpus), "used": mean, "idle": 1 - mean, "count": len(gpus)}
     explanation = [Phrase(f"findings.{KIND}.explanation", facts)]
     unused = [gpu for gpu, load in found if not load.ever_busy]

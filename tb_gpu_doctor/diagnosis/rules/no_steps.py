@@ -27,11 +27,11 @@ def check(context: Context) -> Iterator[Finding]:
     """A remark when GPUs worked and no host marked steps."""
     if not context.has_gpu_work:
         return
-    sources = {profile.analysis.steps.source for profile in context.profiles if profile.has_gpu_work}
+    sources = {file.steps.source for file in context.files if file.has_gpu_work}
     if "marked" in sources:
         return
     key = f"findings.{KIND}"
-    inferred = [p.analysis.steps for p in context.profiles if p.analysis.steps.source == "inferred" and p.has_gpu_work]
+    inferred = [file.steps for file in context.files if file.steps.source == "inferred" and file.has_gpu_work]
     explanation = [Phrase(f"{key}.none")]
     if inferred:
         # Hosts may differ: the least sure one speaks for all.

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import median
 
-import numpy as np
-
-from tb_gpu_doctor.diagnosis.asking import ask
-from tb_gpu_doctor.diagnosis.context import Context, HostProfile
-from tb_gpu_doctor.diagnosis.copy_loss import CopyLoss
-from tb_gpu_doctor.diagnosis.idle import cost_per_step, ranked_evidence
+from tb_gpu_doctor.diagnosis.context import Context, evidence_at
+from tb_gpu_doctor.diagnosis.losses import CopyLoss, cost_per_step, placement_loss, ranked
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
 
@@ -42,11 +39,11 @@ class _Op:
 def check(context: Context) -> Iterator[Finding]:
     """One finding for all GPUs above the threshold."""
     limits: Limits = context.thresholds.of(KIND)
-    loss = context.placed
+    loss = placement_loss(context)
     if loss is None:
         return
     ops = _ops(loss)
-    steps = max(account.profile.analysis.steps.count for account in loss.accounts)
+    steps = max(gpu.file.steps.count for gpu in loss.gpus)
     facts = {
         "gpus": context.names(loss.refs),
         "share": loss.share,
@@ -77,54 +74,23 @@ def _ops(loss: CopyLoss) -> list[_Op]:
     """The ops on the CPU, those with the most time first."""
     spent: dict[str, list[int]] = {}
     steps: dict[str, set[int]] = {}
-    count = sum(account.profile.analysis.steps.count for account in loss.accounts)
-    for items in ask(_bounces, [(account.profile, account.accounting.device) for account in loss.accounts]):
-        for name, time, step in items:
-            spent.setdefault(name, []).append(time)
-            steps.setdefault(name, set()).add(step)
-    ops = [_Op(name, len(t) / max(count, 1), float(np.median(t)), len(steps[name])) for name, t in spent.items()]
+    count = sum(gpu.file.steps.count for gpu in loss.gpus)
+    for gpu in loss.gpus:
+        for op in gpu.facts.bounces.ops if gpu.facts.bounces is not None else ():
+            spent.setdefault(op.name, []).extend(op.times)
+            steps.setdefault(op.name, set()).update(op.steps)
+    ops = [_Op(name, len(t) / max(count, 1), float(median(t)), len(steps[name])) for name, t in spent.items()]
     return sorted(ops, key=lambda op: -op.times_per_step * op.typical)
-
-
-def _bounces(profile: HostProfile, device: int) -> list[tuple[str, int, int]]:
-    """The bounces of one GPU: the op on the CPU, the time there, the step."""
-    bounces, trace = profile.analysis.bounces, profile.trace
-    if bounces is None:
-        return []
-    rows = np.flatnonzero(bounces.device == device)
-    names = [trace.strings[i] for i in trace.host_events.name[bounces.op[rows]].tolist()]
-    return list(zip(names, bounces.op_time[rows].tolist(), bounces.step[rows].tolist(), strict=True))
 
 
 def _evidence(context: Context, loss: CopyLoss) -> tuple[Evidence, ...]:
     """The longest bounces: the worst of every GPU first, then the worst of all."""
     most = context.thresholds.max_evidence
-    calls = [(account.profile, account.accounting.device, most) for account in loss.accounts]
-    return ranked_evidence(ask(_longest, calls), most)
-
-
-def _longest(profile: HostProfile, device: int, most: int) -> list[tuple[int, Evidence]]:
-    """The longest bounces of one GPU."""
-    bounces, events, host = profile.analysis.bounces, profile.trace.device_events, profile.trace.host_events
-    if bounces is None:
-        return []
-    rows = np.flatnonzero(bounces.device == device)
-    length = events.end[bounces.up[rows]] - events.start[bounces.down[rows]]
     found = []
-    for at in np.argsort(-length, kind="stable")[:most].tolist():
-        row = int(rows[at])
-        op = int(bounces.op[row])
-        evidence = Evidence(
-            host=profile.label,
-            gpu=profile.ref(device).id,
-            start=int(events.start[bounces.down[row]]),
-            end=int(events.end[bounces.up[row]]),
-            thread=profile.trace.threads[int(host.thread[op])].name,
-            step=profile.step_number(int(bounces.down[row])),
-            what=profile.trace.strings[int(host.name[op])],
-        )
-        found.append((int(length[at]), evidence))
-    return found
+    for gpu in loss.gpus:
+        places = gpu.facts.bounces.worst if gpu.facts.bounces is not None else ()
+        found.append([(place.end - place.start, evidence_at(gpu.file, gpu.index, place)) for place in places])
+    return ranked(found, most)
 
 
 RULE = Rule(

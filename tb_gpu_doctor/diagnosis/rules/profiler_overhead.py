@@ -54,7 +54,7 @@ def worst_overhead(context: Context) -> Overhead | None:
     """The largest overhead above the threshold over all processes of the profile; None without any."""
     limits: Limits = context.thresholds.of(KIND)
     found = []
-    for recording in context.telemetry.recordings if context.profiles else ():
+    for recording in context.telemetry.recordings if context.files else ():
         windows = {g.window_ns for g in context.telemetry.gpus if g.recording is recording and g.window_ns is not None}
         for window in windows:
             measured = overhead(recording, limits.min_profiled, limits.min_unprofiled, window)

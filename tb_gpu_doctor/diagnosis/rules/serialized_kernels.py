@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tb_gpu_doctor.analysis.launches import StreamOverlap
-from tb_gpu_doctor.diagnosis.asking import ask
-from tb_gpu_doctor.diagnosis.context import Context, HostProfile
+from tb_gpu_doctor.analysis.facts import SerializedFacts
+from tb_gpu_doctor.diagnosis.context import Context, Gpu
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
 
@@ -33,14 +32,14 @@ def check(context: Context) -> Iterator[Finding]:
     """One finding for all GPUs whose streams take turns."""
     limits: Limits = context.thresholds.of(KIND)
     found = [
-        (profile, overlap)
-        for profile in context.profiles
-        for overlap in profile.analysis.serialized
-        if _proven(overlap, limits)
+        (Gpu(file, which, index), overlap)
+        for which, file in enumerate(context.files)
+        for index, gpu in enumerate(file.gpus)
+        if (overlap := gpu.serialized) is not None and _proven(overlap, limits)
     ]
     if not found:
         return
-    gpus = tuple(sorted(profile.ref(overlap.device) for profile, overlap in found))
+    gpus = tuple(sorted(gpu.ref for gpu, _ in found))
     most = max((overlap for _, overlap in found), key=lambda overlap: overlap.handovers)
     facts = {"gpus": context.names(gpus), "streams": most.streams, "count": most.handovers}
     yield Finding(
@@ -50,35 +49,34 @@ def check(context: Context) -> Iterator[Finding]:
         explanation=(Phrase(f"findings.{KIND}.explanation", facts), Phrase(f"findings.{KIND}.doubtful")),
         advice=context.advice(KIND, "newer", "activity", "compare"),
         gpus=gpus,
-        evidence=tuple(ask(_evidence, found[: context.thresholds.max_evidence])),
+        evidence=tuple(_evidence(gpu, overlap) for gpu, overlap in found[: context.thresholds.max_evidence]),
     )
 
 
-def _proven(overlap: StreamOverlap, limits: Limits) -> bool:
+def _proven(overlap: SerializedFacts, limits: Limits) -> bool:
     """Two streams in turn may depend on each other; three, or kernels that overtake, need not."""
     if overlap.reversed >= limits.reversed:
         return True
     return overlap.streams >= limits.streams and overlap.handovers >= limits.handovers
 
 
-def _evidence(profile: HostProfile, overlap: StreamOverlap) -> Evidence:
+def _evidence(gpu: Gpu, overlap: SerializedFacts) -> Evidence:
     """The longest wait of a kernel for one of another stream."""
-    events, strings = profile.trace.device_events, profile.trace.strings
-    waiting, running = overlap.first, overlap.waited_for
+    waiting, running = overlap.waiting, overlap.running
     return Evidence(
-        host=profile.label,
-        gpu=profile.ref(overlap.device).id,
-        start=int(events.start[running]),
-        end=int(events.end[waiting]),
+        host=gpu.ref.host,
+        gpu=gpu.ref.id,
+        start=running.start,
+        end=waiting.end,
         thread=None,
-        step=profile.step_number(waiting),
+        step=waiting.step,
         what=Phrase(
             f"findings.{KIND}.waited",
             {
-                "name": strings[int(events.name[waiting])],
-                "stream": profile.trace.streams[int(events.stream[waiting])].name,
-                "other": strings[int(events.name[running])],
-                "other_stream": profile.trace.streams[int(events.stream[running])].name,
+                "name": waiting.what,
+                "stream": overlap.waiting_stream,
+                "other": running.what,
+                "other_stream": overlap.running_stream,
             },
         ),
     )

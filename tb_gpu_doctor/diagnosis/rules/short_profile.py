@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tb_gpu_doctor.diagnosis.asking import ask_one
-from tb_gpu_doctor.diagnosis.context import Context, HostProfile
-from tb_gpu_doctor.diagnosis.host_activity import busiest_host_events
+from tb_gpu_doctor.analysis.facts import FileFacts
+from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
 
@@ -33,29 +32,29 @@ def check(context: Context) -> Iterator[Finding]:
     explanation: list[Phrase] = []
     evidence: list[Evidence] = []
     advice: list[str] = []
-    worked = [profile for profile in context.profiles if profile.has_gpu_work]
-    counts = [_shown_steps(p) for p in worked if p.analysis.steps.source != "none"]
+    worked = [file for file in context.files if file.has_gpu_work]
+    counts = [_shown_steps(file) for file in worked if file.steps.source != "none"]
     if counts and min(counts) < context.thresholds.min_complete_steps:
         explanation.append(
             Phrase(f"{key}.few_steps", {"count": min(counts), "least": context.thresholds.min_complete_steps})
         )
         advice.append("more_steps@")
-    coverages = [(value, profile) for profile in worked if (value := _coverage(profile)) is not None]
-    coverage, profile = min(coverages, key=lambda item: item[0], default=(1.0, None))
-    if profile is not None and coverage < limits.min_coverage:
-        window, recorded = profile.analysis.window, profile.analysis.recorded
+    coverages = [(value, file) for file in worked if (value := _coverage(file)) is not None]
+    coverage, file = min(coverages, key=lambda item: item[0], default=(1.0, None))
+    if file is not None and coverage < limits.min_coverage:
+        window, recorded = file.window, file.recorded
         assert window is not None and recorded is not None
         length = recorded[1] - recorded[0]
         explanation.append(
             Phrase(f"{key}.small_window", {"window": window.length, "recorded": length, "share": coverage})
         )
         rest = [(recorded[0], window.start), (window.end, recorded[1])]
-        names = ask_one(busiest_host_events, profile, rest)
-        if names:
-            explanation.append(Phrase(f"{key}.rest", {"names": tuple(name for name, _ in names)}))
+        if file.outside_window:
+            names = tuple(name for name, _ in file.outside_window)
+            explanation.append(Phrase(f"{key}.rest", {"names": names}))
         advice.append("start_later@")
         what = Phrase("report.evidence.outside_window")
-        evidence += [Evidence(profile.label, None, start, end, None, None, what) for start, end in rest if end > start]
+        evidence += [Evidence(file.label, None, start, end, None, None, what) for start, end in rest if end > start]
     if not explanation:
         return
     yield Finding(
@@ -68,15 +67,14 @@ def check(context: Context) -> Iterator[Finding]:
     )
 
 
-def _shown_steps(profile: HostProfile) -> int:
+def _shown_steps(file: FileFacts) -> int:
     """Complete steps, and those that only lack lost work, which is `dropped_events`."""
-    lost = profile.analysis.lost
-    return profile.analysis.steps.count + (0 if lost is None else len(lost.steps))
+    return file.steps.count + (0 if file.lost is None else len(file.lost.steps))
 
 
-def _coverage(profile: HostProfile) -> float | None:
+def _coverage(file: FileFacts) -> float | None:
     """The window's part of the recording; None when the file does not tell how long it recorded."""
-    window, recorded = profile.analysis.window, profile.analysis.recorded
+    window, recorded = file.window, file.recorded
     if window is None or recorded is None or recorded[1] <= recorded[0]:
         return None
     return window.length / (recorded[1] - recorded[0])

@@ -7,17 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 
-import numpy as np
-
-from tb_gpu_doctor.analysis.results import CAUSE_IDS, Cause
-from tb_gpu_doctor.diagnosis.asking import ask_one
-from tb_gpu_doctor.diagnosis.context import Context, HostProfile
-from tb_gpu_doctor.diagnosis.host_activity import busiest_host_events
+from tb_gpu_doctor.analysis.slow_steps import Outliers, find_outliers
+from tb_gpu_doctor.diagnosis.context import Context, ref
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
-from tb_gpu_doctor.diagnosis.outliers import Outliers, find_outliers
 from tb_gpu_doctor.diagnosis.rule import Rule
-from tb_gpu_doctor.traces.columns import Int64
 
 KIND = "step_outliers"
 # Of so many steps the numbers are named.
@@ -52,97 +47,57 @@ class Limits:
 def check(context: Context) -> Iterator[Finding]:
     """One finding over all hosts."""
     limits: Limits = context.thresholds.of(KIND)
-    found = [item for profile in context.profiles if (item := find_outliers(profile, limits)) is not None]
-    found = [item for item in found if _share(item) >= limits.warning]
+    files = context.files
+    everywhere = (find_outliers(files, which, context.job, limits) for which in range(len(files)))
+    found = [item for item in everywhere if item is not None]
+    found = [item for item in found if item.share >= limits.warning]
     if not found:
         return
     # Hosts that train together are slow together: those whose own work grew speak for all.
-    worst = max(found, key=_grown)
-    found = [item for item in found if _grown(item) >= _TO_BLAME * _grown(worst)]
-    share = _share(worst)
-    gpus = tuple(sorted(item.profile.ref(device) for item in found for device in item.devices))
-    slow = worst.durations[worst.rows]
+    worst = max(found, key=lambda item: item.growth)
+    found = [item for item in found if item.growth >= _TO_BLAME * worst.growth]
+    gpus = tuple(sorted(ref(item.file, device) for item in found for device in item.devices))
     facts = {
         "gpus": context.names(gpus),
-        "share": share,
-        "count": len(worst.rows),
-        "steps": len(worst.durations),
+        "share": worst.share,
+        "count": len(worst.steps),
+        "steps": worst.file.steps.count,
         "numbers": worst.numbers[:_MAX_NUMBERS],
-        "typical": float(np.median(slow)),
+        "typical": float(median(worst.durations)),
         "median": worst.median,
-        "longest": int(slow.max()),
+        "longest": max(worst.durations),
         "grown": Phrase(f"findings.{KIND}.parts.{worst.grown}"),
-        "part": float(worst.parts.max() / max(worst.parts.sum(), 1.0)),
-        "growth": float(worst.parts.max() / len(worst.rows)),
+        "part": max(worst.parts) / max(worst.growth, 1.0),
+        "growth": max(worst.parts) / len(worst.steps),
     }
     key = f"findings.{KIND}"
     explanation = [Phrase(f"{key}.explanation", facts), Phrase(f"{key}.grown", facts)]
-    names = _busiest(worst)
-    if names:
-        explanation.append(Phrase(f"{key}.busiest", {"names": names}))
-    if worst.profile.analysis.steps.source == "inferred":
+    if worst.busiest:
+        explanation.append(Phrase(f"{key}.busiest", {"names": worst.busiest}))
+    if worst.file.steps.source == "inferred":
         explanation.append(Phrase(f"{key}.inferred"))
     yield Finding(
         kind=KIND,
-        severity="critical" if share >= limits.critical else "warning",
+        severity="critical" if worst.share >= limits.critical else "warning",
         title=Phrase(f"{key}.title", facts),
         explanation=tuple(explanation),
         advice=context.advice(KIND, *_ADVICE.get(worst.grown, ("rare_work", "pin_host")), "look_closer"),
         gpus=gpus,
         cause=worst.grown,
-        share=share,
-        saving_ps_per_step=float(worst.excess.sum()) / len(worst.durations),
+        share=worst.share,
+        saving_ps_per_step=sum(worst.excess) / worst.file.steps.count,
         evidence=_evidence(context, found),
     )
 
 
-def _share(item: Outliers) -> float:
-    """What the outlying steps took longer, of the time of all complete steps."""
-    return float(item.excess.sum() / item.durations.sum())
-
-
-def _grown(item: Outliers) -> float:
-    """By how much the host's own part of these steps grew."""
-    return float(item.parts.sum())
-
-
-def _busiest(item: Outliers) -> tuple[str, ...]:
-    """What the host did in the GPU's longest pauses of these steps, where waiting for the host grew."""
-    if item.grown not in CAUSE_IDS or Cause[item.grown.upper()] > Cause.HOST_OTHER:
-        return ()
-    return ask_one(_busiest_in_pauses, item.profile, item.devices[0], Cause[item.grown.upper()], item.rows)
-
-
-def _busiest_in_pauses(profile: HostProfile, device: int, cause: Cause, outlying: Int64) -> tuple[str, ...]:
-    """What the host did in the longest pause of a GPU in each of some complete steps."""
-    steps, gaps = profile.analysis.steps, profile.analysis.gaps
-    complete = np.flatnonzero(steps.complete)
-    spans = []
-    for row in complete[outlying].tolist():
-        low, high = int(steps.start[row, device]), int(steps.end[row, device])
-        inside = np.flatnonzero((gaps.device == device) & (gaps.start >= low) & (gaps.end <= high))
-        if len(inside):
-            longest = inside[np.argmax(gaps.by_cause[inside, cause])]
-            spans.append((int(gaps.start[longest]), int(gaps.end[longest])))
-    return tuple(name for name, _ in busiest_host_events(profile, spans))
-
-
 def _evidence(context: Context, found: Sequence[Outliers]) -> tuple[Evidence, ...]:
     """The slow steps on the GPUs to blame, the slowest first."""
-    rows: list[tuple[int, Evidence]] = []
+    rows = []
     for item in found:
-        steps = item.profile.analysis.steps
-        complete = np.flatnonzero(steps.complete)
-        for row, excess in zip(item.rows.tolist(), item.excess.tolist(), strict=True):
-            index = int(complete[row])
-            for device in item.devices:
-                if steps.end[index, device] < 0:
-                    continue
-                what = Phrase("report.evidence.slow_step", {"excess": excess})
-                start, end = int(steps.start[index, device]), int(steps.end[index, device])
-                gpu = item.profile.ref(device).id
-                number = int(steps.number[index])
-                rows.append((excess, Evidence(item.profile.label, gpu, start, end, None, number, what)))
+        for slow in item.places():
+            what = Phrase("report.evidence.slow_step", {"excess": slow.excess})
+            gpu = ref(item.file, slow.device)
+            rows.append((slow.excess, Evidence(gpu.host, gpu.id, slow.start, slow.end, None, slow.number, what)))
     rows.sort(key=lambda pair: -pair[0])
     return tuple(evidence for _, evidence in rows[: context.thresholds.max_evidence])
 

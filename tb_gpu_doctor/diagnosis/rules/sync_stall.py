@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.context import Context
-from tb_gpu_doctor.diagnosis.idle import IdleLoss, cost_per_step, idle_loss
+from tb_gpu_doctor.diagnosis.losses import IdleLoss, cost_per_step, idle_loss
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
-from tb_gpu_doctor.diagnosis.stops import find_stops
-from tb_gpu_doctor.diagnosis.syncs import WaitSummary, find_waits, summarise_waits, wait_evidence
+from tb_gpu_doctor.diagnosis.stalls import WaitSummary, find_stops, summarise_waits, wait_evidence
 
 KIND = "sync_stall"
 # From so many waits per step on their number is worth saying.
@@ -51,11 +50,10 @@ def check(context: Context) -> Iterator[Finding]:
     loss = idle_loss(context, Cause.SYNC, limits.warning, limits.min_gaps)
     if loss is None:
         return
-    waits = find_waits(loss.accounts)
-    summary = summarise_waits(waits)
+    summary = summarise_waits(context, loss.gpus)
     if summary is None or summary.located < limits.min_located:
         return
-    gpus = tuple(account.ref for account in loss.accounts)
+    gpus = loss.refs
     facts = {"gpus": context.names(gpus), "share": loss.share, "gaps": loss.gaps, "gap": loss.typical_gap}
     yield Finding(
         kind=KIND,
@@ -71,7 +69,7 @@ def check(context: Context) -> Iterator[Finding]:
         gpus=gpus,
         share=loss.share,
         saving_ps_per_step=loss.saving,
-        evidence=wait_evidence(context, waits),
+        evidence=wait_evidence(context, loss.gpus),
     )
 
 
@@ -89,7 +87,7 @@ def _names(summary: WaitSummary) -> Iterator[Phrase]:
 
 def _how_often(context: Context, loss: IdleLoss) -> Iterator[Phrase]:
     """How many steps are held up, or how often each."""
-    stops = find_stops(context, loss.accounts, Cause.SYNC)
+    stops = find_stops(context, loss.gpus, Cause.SYNC)
     if stops.steps is None:
         return
     times = loss.gaps / stops.steps

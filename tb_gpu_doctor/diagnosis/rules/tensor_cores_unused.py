@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-
-import numpy as np
+from statistics import fmean
 
 from tb_gpu_doctor.analysis.kernel_families import UNKNOWN, UNUSED, USED, takes_tf32
 from tb_gpu_doctor.diagnosis.context import Context
@@ -45,7 +44,7 @@ def check(context: Context) -> Iterator[Finding]:
     if not affected:
         return
     group = [pick for ref in affected for pick in products[ref] if pick.row.tensor_cores == UNUSED]
-    share = float(np.mean([min(1.0, lost[ref]) for ref in affected]))
+    share = fmean(min(1.0, lost[ref]) for ref in affected)
     everything = [pick for ref in affected for pick in products[ref]]
     total = sum(pick.window_share for pick in everything)
     worst = max(group, key=lambda pick: pick.window_share)
@@ -84,7 +83,7 @@ def _share(group: list[KernelPick], state: str) -> float:
 def _advice(cause: str, worst: KernelPick) -> tuple[str, ...]:
     if cause == SHAPE:
         return ("multiples", "newer")
-    if takes_tf32(worst.profile.trace.devices[worst.row.device]):
+    if takes_tf32(worst.file.gpus[worst.row.device].device):
         return ("bfloat16@", "tf32@", "multiples")
     return ("float16@", "loss_scaling@", "multiples")
 

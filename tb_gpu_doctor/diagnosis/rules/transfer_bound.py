@@ -7,23 +7,20 @@ which kind of host memory. Copies that belong to an op on the CPU are that op's 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tb_gpu_doctor.analysis.transfers import CopyGroup
-from tb_gpu_doctor.diagnosis.asking import ask, ask_one
-from tb_gpu_doctor.diagnosis.context import Context, GpuAccount, HostProfile
-from tb_gpu_doctor.diagnosis.copy_loss import CopyLoss
-from tb_gpu_doctor.diagnosis.idle import cost_per_step
+from tb_gpu_doctor.analysis.copy_facts import CopiesOfOp
+from tb_gpu_doctor.diagnosis.context import Context, evidence_at
+from tb_gpu_doctor.diagnosis.losses import CopyLoss, cost_per_step, transfer_loss
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
-from tb_gpu_doctor.traces.columns import CopyKind
 
 KIND = "transfer_bound"
 _DIRECTIONS = {
-    CopyKind.H2D: "h2d",
-    CopyKind.D2H: "d2h",
-    CopyKind.D2D: "d2d",
-    CopyKind.NONE: "memset",
+    "h2d": "h2d",
+    "d2h": "d2h",
+    "d2d": "d2d",
+    "none": "memset",
 }
 # Copies smaller than this cost their call, not their bytes.
 _SMALL_BYTES = 65_536
@@ -46,7 +43,7 @@ class Limits:
 def check(context: Context) -> Iterator[Finding]:
     """One finding for all GPUs above the threshold."""
     limits: Limits = context.thresholds.of(KIND)
-    loss = context.copied
+    loss = transfer_loss(context)
     if loss is None:
         return
     groups = _groups(loss)
@@ -58,7 +55,7 @@ def check(context: Context) -> Iterator[Finding]:
         title=Phrase(f"findings.{KIND}.title", facts),
         explanation=(
             Phrase(f"findings.{KIND}.{waits}", facts),
-            *_what(loss, groups),
+            *_what(groups),
             *_memory(loss),
             *cost_per_step(context, loss),
         ),
@@ -70,51 +67,34 @@ def check(context: Context) -> Iterator[Finding]:
     )
 
 
-def _groups(loss: CopyLoss) -> list[CopyGroup]:
+def _groups(loss: CopyLoss) -> list[CopiesOfOp]:
     """What was copied, the most expensive first; the same over several GPUs as one."""
-    found: dict[tuple[CopyKind, str], CopyGroup] = {}
-    for account in loss.accounts:
-        transfers = account.profile.analysis.transfers
-        for group in transfers.groups if transfers is not None else ():
-            if group.device != account.accounting.device or group.direction is CopyKind.P2P:
-                continue
+    found: dict[tuple[str, str], CopiesOfOp] = {}
+    for gpu in loss.gpus:
+        for group in gpu.facts.copies.by_op if gpu.facts.copies is not None else ():
             key = (group.direction, group.op)
             known = found.get(key)
-            if known is None:
-                found[key] = group
-            else:
-                found[key] = CopyGroup(
-                    known.device,
-                    known.direction,
-                    known.op,
-                    known.count + group.count,
-                    known.size_bytes + group.size_bytes,
-                    known.time + group.time,
-                    known.exposed + group.exposed,
-                    known.waited + group.waited,
-                    known.longest,
+            found[key] = group
+            if known is not None:
+                found[key] = replace(
+                    known,
+                    count=known.count + group.count,
+                    size_bytes=known.size_bytes + group.size_bytes,
+                    time=known.time + group.time,
+                    exposed=known.exposed + group.exposed,
+                    waited=known.waited + group.waited,
                 )
     return sorted(found.values(), key=lambda group: -(group.exposed + group.waited))
 
 
-def _has(account: GpuAccount, group: CopyGroup) -> bool:
-    """Whether a group's longest copy ran on this GPU: several files have GPUs of the same number."""
-    transfers = account.profile.analysis.transfers
-    return account.accounting.device == group.device and any(
-        (own.device, own.direction, own.op, own.longest) == (group.device, group.direction, group.op, group.longest)
-        for own in (transfers.groups if transfers is not None else ())
-    )
-
-
-def _what(loss: CopyLoss, groups: Sequence[CopyGroup]) -> Iterator[Phrase]:
+def _what(groups: Sequence[CopiesOfOp]) -> Iterator[Phrase]:
     """The copies that cost most: direction, who asked for them, how many, how large, how fast."""
     if not groups:
         return
     worst = groups[0]
-    owner = next(account for account in loss.accounts if _has(account, worst)).profile
     facts = {
         "direction": Phrase(f"findings.{KIND}.directions.{_DIRECTIONS.get(worst.direction, 'other')}"),
-        "name": ask_one(_event_name, owner, worst.longest),
+        "name": worst.longest.what,
         "op": worst.op,
         "count": worst.count,
     }
@@ -128,35 +108,29 @@ def _what(loss: CopyLoss, groups: Sequence[CopyGroup]) -> Iterator[Phrase]:
 
 def _memory(loss: CopyLoss) -> Iterator[Phrase]:
     """How much of it comes from memory that is not page-locked, and how many calls block."""
-    exposed = pageable = blocking = count = 0
-    for account in loss.accounts:
-        transfers = account.profile.analysis.transfers
-        for total in transfers.totals if transfers is not None else ():
-            if total.device == account.accounting.device and total.direction in (CopyKind.H2D, CopyKind.D2H):
-                exposed += total.exposed
-                pageable += total.exposed_pageable
-                blocking += total.blocking
-                count += total.count
+    copies = [known for gpu in loss.gpus if (known := gpu.facts.copies) is not None]
+    exposed, pageable = sum(known.host_exposed for known in copies), sum(known.host_pageable for known in copies)
+    blocking, count = sum(known.host_blocking for known in copies), sum(known.host_count for known in copies)
     if exposed > 0 and pageable > 0:
         yield Phrase(f"findings.{KIND}.pageable", {"share": pageable / exposed})
     if blocking:
         yield Phrase(f"findings.{KIND}.blocking", {"blocking": blocking, "count": count})
 
 
-def _advice(context: Context, groups: Sequence[CopyGroup]) -> Iterator[str]:
+def _advice(context: Context, groups: Sequence[CopiesOfOp]) -> Iterator[str]:
     total = sum(group.exposed + group.waited for group in groups)
-    by_direction: dict[CopyKind, int] = {}
+    by_direction: dict[str, int] = {}
     for group in groups:
         by_direction[group.direction] = by_direction.get(group.direction, 0) + group.exposed + group.waited
     # the larger part first, what hardly counts not at all
     for direction in sorted(by_direction, key=lambda key: -by_direction[key]):
         if by_direction[direction] < 0.2 * total:
             continue
-        if direction is CopyKind.D2H:
+        if direction == "d2h":
             yield from ("fetch_less@", "fetch_async@jax")
-        elif direction is CopyKind.D2D:
+        elif direction == "d2d":
             yield from ("layouts", "donate@jax")
-        elif direction is not CopyKind.NONE:
+        elif direction != "none":
             yield from ("prefetch_device@", "small_types@", "pinned@")
     large = [group for group in groups if group.exposed + group.waited >= 0.2 * total]
     if any(0 < group.size_bytes < _SMALL_BYTES * group.count for group in large):
@@ -164,43 +138,19 @@ def _advice(context: Context, groups: Sequence[CopyGroup]) -> Iterator[str]:
     yield "keep_on_gpu"
 
 
-def _event_name(profile: HostProfile, row: int) -> str:
-    return profile.trace.strings[int(profile.trace.device_events.name[row])]
-
-
 def _evidence(context: Context, loss: CopyLoss) -> tuple[Evidence, ...]:
     """The longest copy of each of the groups, the most expensive first."""
-    answers = ask(_copies, [(account.profile, account.accounting.device) for account in loss.accounts])
-    ranked = sorted((item for items in answers for item in items), key=lambda item: -item[0])
-    # what costs next to nothing beside the worst is no evidence
-    ranked = [item for item in ranked if item[0] >= _WORTH_SHOWING * ranked[0][0]]
-    return tuple(evidence for _, evidence in ranked[: context.thresholds.max_evidence])
-
-
-def _copies(profile: HostProfile, device: int) -> list[tuple[int, Evidence]]:
-    """The longest copy of each group of one GPU, with what the group costs."""
     found = []
-    transfers = profile.analysis.transfers
-    events, host = profile.trace.device_events, profile.trace.host_events
-    for group in transfers.groups if transfers is not None else ():
-        row, cost = group.longest, group.exposed + group.waited
-        if group.device != device or cost <= 0 or group.direction is CopyKind.P2P:
-            continue
-        thread = None
-        called = host.correlation == events.correlation[row] if events.correlation[row] > 0 else None
-        if called is not None and called.any():
-            thread = profile.trace.threads[int(host.thread[int(called.argmax())])].name
-        evidence = Evidence(
-            host=profile.label,
-            gpu=profile.ref(device).id,
-            start=int(events.start[row]),
-            end=int(events.end[row]),
-            thread=thread,
-            step=profile.step_number(row),
-            what=Phrase(f"findings.{KIND}.copy_for", {"name": _event_name(profile, row), "op": group.op}),
-        )
-        found.append((cost, evidence))
-    return found
+    for gpu in loss.gpus:
+        for group in gpu.facts.copies.by_op if gpu.facts.copies is not None else ():
+            cost = group.exposed + group.waited
+            if cost > 0:
+                what = Phrase(f"findings.{KIND}.copy_for", {"name": group.longest.what, "op": group.op})
+                found.append((cost, evidence_at(gpu.file, gpu.index, group.longest, what)))
+    found.sort(key=lambda item: -item[0])
+    # what costs next to nothing beside the worst is no evidence
+    found = [item for item in found if item[0] >= _WORTH_SHOWING * found[0][0]]
+    return tuple(evidence for _, evidence in found[: context.thresholds.max_evidence])
 
 
 RULE = Rule(

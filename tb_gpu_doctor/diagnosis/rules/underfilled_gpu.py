@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-
-import numpy as np
+from statistics import fmean
 
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.kernel_picks import KernelPick, kernel_evidence, mean_share, picks
@@ -42,9 +41,9 @@ def check(context: Context) -> Iterator[Finding]:
     if not affected:
         return
     group = [pick for pick in small if pick.ref in affected]
-    share = float(np.mean([min(1.0, lost[ref]) for ref in affected]))
+    share = fmean(min(1.0, lost[ref]) for ref in affected)
     worst = max(group, key=_lost)
-    blocks, sms = worst.row.blocks, worst.profile.trace.devices[worst.row.device].sm_count
+    blocks, sms = worst.row.blocks, worst.file.gpus[worst.row.device].device.sm_count
     facts = {
         "gpus": context.names(affected),
         "share": share,
@@ -73,7 +72,7 @@ def _lost(pick: KernelPick) -> float:
 
 def _to_fill(context: Context, worst: KernelPick) -> tuple[Phrase, ...]:
     """How much larger the grid would have to be, and with which batch it is, where another profile shows that."""
-    blocks, sms, wave = worst.row.blocks, worst.profile.trace.devices[worst.row.device].sm_count, worst.row.wave_blocks
+    blocks, sms, wave = worst.row.blocks, worst.file.gpus[worst.row.device].device.sm_count, worst.row.wave_blocks
     if not blocks or not sms:
         return ()
     key = f"findings.{KIND}"

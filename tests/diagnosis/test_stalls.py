@@ -5,19 +5,18 @@ from __future__ import annotations
 import pytest
 
 from tb_gpu_doctor.analysis.results import Cause
-from tb_gpu_doctor.diagnosis.context import Context, HostProfile
-from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
-from tb_gpu_doctor.diagnosis.stops import find_stops
+from tb_gpu_doctor.diagnosis.stalls import find_stops
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tests.analysis.small_traces import Recorder
 from tests.diagnosis.loops import COMPUTE, STEP, host, loop, microseconds
+from tests.hosts import AnalysedFile, context_of, diagnosed
 
 T = Thresholds()
 
 
-def only(made: HostProfile, kind: str) -> Finding:
-    (found,) = [finding for finding in diagnose_profiles([made]).findings if finding.kind == kind]
+def only(made: AnalysedFile, kind: str) -> Finding:
+    (found,) = [finding for finding in diagnosed([made]).findings if finding.kind == kind]
     return found
 
 
@@ -45,7 +44,7 @@ EVERY_THIRD = {3: 6_000.0, 6: 6_000.0, 9: 6_000.0}
 def test_saving_is_counted_by_step_with_its_length_and_interval() -> None:
     made = host(loop(doing("$checkpoint_manager.py:1161 save"), EVERY_THIRD))
     finding = only(made, "checkpoint_stall")
-    stops = find_stops(Context((made,)), list(Context((made,)).accounts()), Cause.CHECKPOINT)
+    stops = find_stops(context := context_of(made), context.working_gpus, Cause.CHECKPOINT)
     assert (stops.count, stops.steps, stops.numbers, stops.every) == (3, 10, (103, 106, 109), 3)
     assert stops.typical == pytest.approx(microseconds(6_000), rel=0.01)
     every, host_time = phrase(finding, "every"), phrase(finding, "host_time")
@@ -67,7 +66,7 @@ def test_summaries_are_not_answered_with_asynchronous_checkpoints() -> None:
 @pytest.mark.parametrize(("pause", "severity"), [(200.0, None), (1_500.0, "warning"), (9_000.0, "critical")])
 def test_saving_speaks_from_its_thresholds_on(pause: float, severity: str | None) -> None:
     pauses = dict.fromkeys(EVERY_THIRD, pause)
-    found = diagnose_profiles([host(loop(doing("SaveV2"), pauses))]).findings
+    found = diagnosed([host(loop(doing("SaveV2"), pauses))]).findings
     assert [f.severity for f in found if f.kind == "checkpoint_stall"] == ([severity] if severity else [])
 
 
@@ -75,7 +74,7 @@ def test_saving_behind_the_gpus_work_costs_nothing() -> None:
     def hidden(recorder: Recorder, step: int, free: float, launch: float) -> None:
         recorder.call("python", "SaveV2", free - 6_000, free - 20)
 
-    assert diagnose_profiles([host(loop(hidden, 0.0))]).findings == ()
+    assert diagnosed([host(loop(hidden, 0.0))]).findings == ()
 
 
 def test_without_steps_stops_are_counted_by_their_distance() -> None:
@@ -92,7 +91,7 @@ def test_without_steps_stops_are_counted_by_their_distance() -> None:
         now += 2_001 + length
     made = host(recorder)
     assert made.analysis.steps.source == "none"
-    stops = find_stops(Context((made,)), list(Context((made,)).accounts()), Cause.CHECKPOINT)
+    stops = find_stops(context := context_of(made), context.working_gpus, Cause.CHECKPOINT)
     assert (stops.count, stops.steps) == (5, None)
     finding = only(made, "checkpoint_stall")
     assert finding.saving_ps_per_step is None and phrase(finding, "stops") is not None
@@ -123,7 +122,7 @@ def test_the_function_that_is_compiled_is_named(names: tuple[str, ...], function
 )
 def test_compiling_speaks_from_its_thresholds_on(pause: float, severity: str | None) -> None:
     pauses = dict.fromkeys(EVERY_THIRD, pause)
-    found = diagnose_profiles([host(loop(doing("XlaCompile"), pauses))]).findings
+    found = diagnosed([host(loop(doing("XlaCompile"), pauses))]).findings
     assert [f.severity for f in found if f.kind == "compile_stall"] == ([severity] if severity else [])
 
 
@@ -148,5 +147,5 @@ def test_two_causes_come_in_the_order_of_what_they_cost() -> None:
             recorder.call("python", "XlaCompile", free - 3_000, launch - 5)
 
     pauses = {**EVERY_THIRD, 1: 2_000.0, 4: 2_000.0, 7: 2_000.0}
-    assert [f.kind for f in diagnose_profiles([host(loop(both, pauses))]).findings][:2] == [
+    assert [f.kind for f in diagnosed([host(loop(both, pauses))]).findings][:2] == [
         "checkpoint_stall", "compile_stall"]  # fmt: skip

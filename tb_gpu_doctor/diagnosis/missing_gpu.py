@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tb_gpu_doctor.diagnosis.context import Context, HostProfile
-from tb_gpu_doctor.diagnosis.model import Finding, GpuRef, Phrase
+from tb_gpu_doctor.analysis.facts import FileFacts
+from tb_gpu_doctor.diagnosis.context import Context, ref
+from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 
 # In this order: a profiler without privileges also finds no GPU, the reason is the privilege.
 _CAUSES: tuple[tuple[str, re.Pattern[str]], ...] = (
@@ -19,34 +20,34 @@ _CAUSES: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 
 
-def missing_cause(profiles: Sequence[HostProfile]) -> str | None:
+def missing_cause(files: Sequence[FileFacts]) -> str | None:
     """The reason that the profiler recorded; None when it recorded none.
 
     ``host_only`` is a profile that was asked for without devices: the host's events are
     there, no GPU is, and the profiler, which complains when it fails, did not complain.
     """
-    messages = [text for p in profiles for text in (*p.trace.errors, *p.trace.warnings)]
+    messages = [text for file in files for text in (*file.errors, *file.warnings)]
     for cause, pattern in _CAUSES:
         if any(pattern.search(message) for message in messages):
             return cause
-    host_events = all(len(profile.trace.host_events) for profile in profiles)
-    no_devices = not any(profile.trace.devices for profile in profiles)
+    host_events = all(file.has_host_events for file in files)
+    no_devices = not any(file.gpus for file in files)
     return "host_only" if host_events and no_devices and not messages else None
 
 
-def missing_gpu_finding(context: Context, kind: str, profiles: Sequence[HostProfile]) -> Finding:
+def missing_gpu_finding(context: Context, kind: str, files: Sequence[FileFacts]) -> Finding:
     """The finding of ``kind`` over the given hosts."""
-    cause = missing_cause(profiles)
-    hosts = tuple(profile.label for profile in profiles)
-    facts = {"hosts": hosts, "count": sum(len(profile.trace.devices) for profile in profiles)}
+    cause = missing_cause(files)
+    hosts = tuple(file.label for file in files)
+    facts = {"hosts": hosts, "count": sum(len(file.gpus) for file in files)}
     explanation = [
         Phrase(f"findings.{kind}.explanation", facts),
         Phrase(f"findings.missing_gpu.causes.{cause or 'unknown'}"),
     ]
-    messages = [message for profile in profiles for message in profile.trace.errors]
+    messages = [message for file in files for message in file.errors]
     if messages:
         explanation.append(Phrase("report.profiler_said", {"message": messages[0]}))
-    gpus = [GpuRef(profile.label, device.id) for profile in profiles for device in profile.trace.devices]
+    gpus = [ref(file, index) for file in files for index in range(len(file.gpus))]
     advice = {
         "cupti_permission": ("allow_counters", "container"),
         "cupti_missing": ("install_cupti",),

@@ -8,12 +8,11 @@ import pytest
 
 from tb_gpu_doctor.analysis.input_stages import InputPipeline, InputStage, StageRole
 from tb_gpu_doctor.analysis.results import Cause
-from tb_gpu_doctor.diagnosis.context import HostProfile
-from tb_gpu_doctor.diagnosis.engine import diagnose_profiles
-from tb_gpu_doctor.diagnosis.input_stages import FULL_HOST, LEAST_BLAME
+from tb_gpu_doctor.diagnosis.input_advice import FULL_HOST, LEAST_BLAME
 from tb_gpu_doctor.diagnosis.model import Finding
 from tb_gpu_doctor.texts import text
 from tests.diagnosis.build import MS, profile
+from tests.hosts import AnalysedFile, diagnosed
 
 WALL = 1_000 * MS  # ten steps of 100 ms
 
@@ -42,14 +41,14 @@ def made_pipeline(slow: InputStage, waited: tuple[float, ...] = (0.3, 0.3), **gi
     return replace(usual, **given)  # type: ignore[arg-type]
 
 
-def with_pipelines(*pipelines: InputPipeline, label: str = "worker0") -> HostProfile:
+def with_pipelines(*pipelines: InputPipeline, label: str = "worker0") -> AnalysedFile:
     """Two GPUs that wait for input during 30 % of the window."""
     made = profile(2, idle={Cause.INPUT: 0.3}, label=label)
     return replace(made, analysis=replace(made.analysis, pipelines=pipelines))
 
 
 def finding_of(*pipelines: InputPipeline) -> Finding:
-    (found,) = [f for f in diagnose_profiles([with_pipelines(*pipelines)]).findings if f.kind == "input_bound"]
+    (found,) = [f for f in diagnosed([with_pipelines(*pipelines)]).findings if f.kind == "input_bound"]
     return found
 
 
@@ -149,5 +148,5 @@ def test_without_a_slowest_stage_the_advice_is_general() -> None:
 def test_each_host_has_its_own_pipeline() -> None:
     fast = with_pipelines(made_pipeline(made_stage(name="Fast"), (0.1, 0.1)), label="worker0")
     slow = with_pipelines(made_pipeline(made_stage(name="Slow"), (0.3, 0.3)), label="worker1")
-    (found,) = [f for f in diagnose_profiles([fast, slow]).findings if f.kind == "input_bound"]
+    (found,) = [f for f in diagnosed([fast, slow]).findings if f.kind == "input_bound"]
     assert {p.params["stage"] for p in found.explanation if "stage" in p.params} == {"Slow"}

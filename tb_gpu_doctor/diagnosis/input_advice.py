@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tb_gpu_doctor.analysis.facts import PipelineFacts
 from tb_gpu_doctor.analysis.input_stages import InputPipeline, InputStage
 from tb_gpu_doctor.analysis.results import Cause
-from tb_gpu_doctor.diagnosis.context import GpuAccount, HostProfile
+from tb_gpu_doctor.diagnosis.context import WorkingGpu
 from tb_gpu_doctor.diagnosis.model import Phrase
 
 _STAGE = "findings.input_bound.stage"
@@ -19,31 +20,31 @@ LEAST_BUSY = 0.25
 LEAST_BLAME = 0.25
 
 
-def blamed_pipeline(accounts: Sequence[GpuAccount]) -> tuple[HostProfile, InputPipeline] | None:
-    """The pipeline that the given GPUs waited for most, and its host; None when none explains enough.
+def blamed_pipeline(gpus: Sequence[WorkingGpu]) -> PipelineFacts | None:
+    """The pipeline that the given GPUs waited for most; None when none explains enough.
 
     A pipeline runs on one host: it must explain a part of what that host's GPUs lost.
     """
-    hosts: dict[str, list[GpuAccount]] = {}
-    for account in accounts:
-        hosts.setdefault(account.profile.label, []).append(account)
-    best: tuple[HostProfile, InputPipeline] | None = None
+    hosts: dict[int, list[WorkingGpu]] = {}
+    for gpu in gpus:
+        hosts.setdefault(gpu.which, []).append(gpu)
+    best: PipelineFacts | None = None
     most = 0
     for mine in hosts.values():
-        lost = sum(a.accounting.idle_of(Cause.INPUT) for a in mine)
-        for pipeline in mine[0].profile.analysis.pipelines:
-            waited = sum(pipeline.waited[a.accounting.device] for a in mine)
+        lost = sum(gpu.account.idle_of(Cause.INPUT) for gpu in mine)
+        for known in mine[0].file.pipelines:
+            waited = sum(known.pipeline.waited[gpu.index] for gpu in mine)
             if waited > most and waited >= LEAST_BLAME * lost:
-                best, most = (mine[0].profile, pipeline), waited
+                best, most = known, waited
     return best
 
 
-def describe(profile: HostProfile, pipeline: InputPipeline) -> tuple[Phrase, ...]:
+def describe(known: PipelineFacts) -> tuple[Phrase, ...]:
     """The slowest stage in words; empty where nothing tells."""
-    stage = pipeline.slowest
+    pipeline, stage = known.pipeline, known.pipeline.slowest
     if stage is None or not sets_pace(stage):
         return ()
-    found = [Phrase(f"{_STAGE}.{_manner(pipeline, stage)}", _facts(profile, stage))]
+    found = [Phrase(f"{_STAGE}.{_manner(pipeline, stage)}", _facts(known, stage))]
     if stage.calls_python and pipeline.source == "tf_data":
         found.append(Phrase(f"{_STAGE}.calls_python"))
     if pipeline.fetches and pipeline.source == "tf_data":
@@ -58,9 +59,9 @@ def describe(profile: HostProfile, pipeline: InputPipeline) -> tuple[Phrase, ...
     return tuple(found)
 
 
-def advise(profile: HostProfile, pipeline: InputPipeline) -> tuple[Phrase, ...]:
+def advise(known: PipelineFacts) -> tuple[Phrase, ...]:
     """What to change about a tf.data pipeline, the most useful first; empty where nothing tells."""
-    stage = pipeline.slowest
+    pipeline, stage = known.pipeline, known.pipeline.slowest
     if stage is None or pipeline.source != "tf_data" or not sets_pace(stage):
         return ()
     ids = []
@@ -71,7 +72,7 @@ def advise(profile: HostProfile, pipeline: InputPipeline) -> tuple[Phrase, ...]:
         ids.append("data_service")
     if stage.role in ("map", "read", "python"):
         ids.append("cache_tf_data")
-    facts = _facts(profile, stage)
+    facts = _facts(known, stage)
     return tuple(Phrase(f"{_ADVICE}.{name}", facts) for name in (*ids, "measure_tf_data"))
 
 
@@ -117,11 +118,11 @@ def _buffer_before(pipeline: InputPipeline, stage: InputStage) -> int | None:
     return near[-1].buffer if near else None
 
 
-def _facts(profile: HostProfile, stage: InputStage) -> dict[str, object]:
+def _facts(known: PipelineFacts, stage: InputStage) -> dict[str, object]:
     return {
         "stage": stage.name,
         "per_element": stage.per_element,
         "at_once": stage.at_once,
         "used": stage.utilization,
-        "thread": profile.trace.threads[stage.threads[0]].name if stage.threads else "",
+        "thread": known.slowest_thread,
     }

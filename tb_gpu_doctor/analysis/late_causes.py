@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tb_gpu_doctor.analysis.arrivals import Member, per_window
 from tb_gpu_doctor.analysis.results import Cause
-from tb_gpu_doctor.diagnosis.arrivals import Member, per_window
-from tb_gpu_doctor.diagnosis.asking import ask
-from tb_gpu_doctor.diagnosis.context import HostProfile
-
-if TYPE_CHECKING:
-    from tb_gpu_doctor.diagnosis.rules.imbalance import Limits
 
 LateCause = str  # ``slow_gpu``, ``uneven_work``, ``late_input`` or ``late_host``
 _HOST = (Cause.LAUNCH, Cause.SYNC, Cause.COMPILE, Cause.CHECKPOINT, Cause.HOST_OTHER)
@@ -25,8 +19,6 @@ _MORE_KERNELS = 1.10
 _MAIN = 2 / 3
 # How many kernels are named.
 _NAMED = 3
-# Gaps whose event is read, the costliest first.
-_MAX_READ = 200
 
 _Shape = tuple[str, tuple[int, int, int] | None, tuple[int, int, int] | None]
 
@@ -52,14 +44,14 @@ class Reason:
     slowdown: float = 1.0
 
 
-def late_reason(late: Sequence[Member], early: Sequence[Member], lost: float, limits: Limits) -> Reason:
+def late_reason(late: Sequence[Member], early: Sequence[Member], lost: float, least: float) -> Reason:
     """The largest difference between late and early GPUs.
 
     Args:
         late: those that come late.
         early: the others.
         lost: mean loss of the late ones, as a share of the window.
-        limits: what part of the loss a cause must explain.
+        least: what part of the loss a cause must explain.
     """
     if lost <= 0 or not all(member.window for member in late):
         return Reason(None, 0.0)
@@ -77,7 +69,7 @@ def late_reason(late: Sequence[Member], early: Sequence[Member], lost: float, li
         # What stops the host also lays open the launches after it: one story, if most of it is one cause's.
         together = amounts["late_input"] + amounts["late_host"]
         explained = together if share >= _MAIN * together else share
-    if explained < limits.explained * lost:
+    if explained < least * lost:
         return Reason(None, 0.0)
     if best == "late_host":
         cause = max(_HOST, key=lambda c: float(waits[c]))
@@ -91,37 +83,26 @@ def late_reason(late: Sequence[Member], early: Sequence[Member], lost: float, li
 
 
 def _compute(member: Member) -> float:
-    return next((float(s.compute) for s in member.profile.analysis.summaries if s.device == member.device), 0.0)
+    return float(member.gpu.compute)
 
 
 def _kernels(member: Member) -> float:
-    return next((float(s.kernels) for s in member.profile.analysis.summaries if s.device == member.device), 0.0)
+    return float(member.gpu.kernels)
 
 
 def _idle(member: Member) -> np.ndarray:
     """Idle time by cause as shares of the window."""
-    account = member.account
+    account = member.gpu.account
     return np.zeros(len(Cause)) if account is None else np.array(account.idle_by_cause) / max(1, member.window)
 
 
 def _host_event(late: Sequence[Member], cause: Cause) -> str:
     """Name of the host event behind most of the idle time that is charged to ``cause``."""
     time: Counter[str] = Counter()
-    for names in ask(_names_behind, [(member.profile, member.device, cause) for member in late]):
-        for name, spent in names.items():
-            time[name] += spent
+    for member in late:
+        for event in member.gpu.idle.whole.of(cause).events if member.gpu.idle is not None else ():
+            time[event.name] += event.time
     return time.most_common(1)[0][0] if time else ""
-
-
-def _names_behind(profile: HostProfile, device: int, cause: Cause) -> dict[str, int]:
-    """Idle time of one GPU by the host event behind it, of the costliest gaps."""
-    time: dict[str, int] = {}
-    gaps, trace = profile.analysis.gaps, profile.trace
-    rows = np.flatnonzero((gaps.device == device) & (gaps.evidence >= 0) & (gaps.cause == cause))
-    for row in rows[np.argsort(-gaps.by_cause[rows, cause], kind="stable")][:_MAX_READ].tolist():
-        name = trace.strings[int(trace.host_events.name[gaps.evidence[row]])]
-        time[name] = time.get(name, 0) + int(gaps.by_cause[row, cause])
-    return time
 
 
 def _has_more_work(late: Sequence[Member], early: Sequence[Member]) -> bool:
@@ -167,7 +148,7 @@ def _by_shape(members: Sequence[Member]) -> tuple[dict[_Shape, float], dict[_Sha
     time: dict[_Shape, float] = {}
     for member in members:
         weight = 1 / len(members) / max(1, member.window)
-        for row in member.profile.analysis.kernels.rows:
+        for row in member.file.kernels:
             if row.device == member.device and row.family != "communication" and row.in_window_ps > 0:
                 shape = (row.name, row.grid, row.block)
                 inside = row.in_window_ps / max(1, row.total_ps)

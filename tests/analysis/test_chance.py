@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from tb_gpu_doctor.diagnosis.chance import binomial_tail, student_tail
+from tb_gpu_doctor.analysis.stragglers import binomial_tail, student_tail
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
-"""Who called what on the host: the events around an event, what they mean, and the function that was compiled."""
+"""Who called what on the host: the events around an event, what they mean, and what the host was busy with."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from functools import cached_property
 
@@ -12,7 +12,7 @@ import numpy as np
 from tb_gpu_doctor.analysis.callers import enclosing
 from tb_gpu_doctor.analysis.host_names import Kind, kind_of
 from tb_gpu_doctor.analysis.torch_host_names import USER_FRAME
-from tb_gpu_doctor.traces.columns import NO_STAT, HostEvents, Int64, Trace, UInt8
+from tb_gpu_doctor.traces.columns import NO_STAT, UNNAMED, HostEvents, Int64, Trace, UInt8
 from tb_gpu_doctor.traces.grouping import group
 
 _MAX_DEPTH = 200
@@ -22,6 +22,8 @@ _MODULE = re.compile(r"\bmodule=([\w.\-]+)")
 _JITTED = re.compile(r"^PjitFunction\(([^)]+)\)")
 # What stands around a compilation without being its function.
 _NO_FUNCTION = re.compile(r"^(?:train|step|train_step|Execut\w*|TFE_\w+|Eager\w+.*|[A-Z]\w*::.*)$")
+# Bookkeeping of the thread pools and of the profiler, no work of its own.
+_IGNORED = (UNNAMED, "ThreadpoolListener", "ThreadPool::", "StartRegion", "StopRegion")
 
 
 class HostCalls:
@@ -30,6 +32,39 @@ class HostCalls:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self._parents: dict[int, Int64] = {}
+
+    @cached_property
+    def outermost_rows(self) -> Int64:
+        """Rows of the events that no earlier one of their thread encloses or overlaps."""
+        events = self.trace.host_events
+        outermost = np.zeros(len(events), dtype=np.bool_)
+        for thread in self.trace.threads:
+            span = events.of_thread(thread.index)
+            if span.stop > span.start:
+                reached = np.maximum.accumulate(events.end[span])
+                outermost[span] = np.concatenate(([True], events.start[span][1:] >= reached[:-1]))
+        return np.flatnonzero(outermost)
+
+    def busiest(self, spans: Sequence[tuple[int, int]], most: int = 3) -> tuple[tuple[str, int], ...]:
+        """Names of outermost events with the most time inside ``spans``, and that time in picoseconds."""
+        events, rows = self.trace.host_events, self.outermost_rows
+        if not len(rows):
+            return ()
+        start, end = events.start[rows], events.end[rows]
+        inside = np.zeros(len(rows), dtype=np.int64)
+        for low, high in spans:
+            if high > low:
+                inside += np.maximum(0, np.minimum(end, high) - np.maximum(start, low))
+        totals = np.zeros(int(events.name.max()) + 1, dtype=np.int64)
+        np.add.at(totals, events.name[rows], inside)
+        found: list[tuple[str, int]] = []
+        for name in np.argsort(-totals, kind="stable")[: most + 20]:
+            if totals[name] <= 0 or len(found) == most:
+                break
+            label = self.trace.strings[int(name)]
+            if label and not label.startswith(_IGNORED):
+                found.append((label, int(totals[name])))
+        return tuple(found)
 
     @cached_property
     def kind(self) -> UInt8:

@@ -1,0 +1,203 @@
+"""What the session needs to know of a file's communication: its collectives, and what of them nothing hides.
+
+Who waits in a collective and who moves data is told by the arrivals of all GPUs, which are in other files. So a file
+tells when each collective ran and which stretches of its GPUs' communication no computation hides; the session splits
+these (`exposed_layers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tb_gpu_doctor.analysis import intervals
+from tb_gpu_doctor.analysis.file_columns import FileColumns, Place
+from tb_gpu_doctor.analysis.intervals import IntervalSet
+from tb_gpu_doctor.analysis.trace_analysis import candidates_of
+from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Int64
+
+Stretches = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class CollectiveFacts:
+    """The collective kernels that start inside a file's window, in the order of the device events; shape (n,) each.
+
+    Attributes:
+        row: of the device event, for who has the columns.
+        device: index of the GPU.
+        start, duration: picoseconds on the file's clock.
+        step: index of the complete step, -1 for none.
+        size_bytes: -1 unknown.
+        code: index into ``lanes`` and ``keys``.
+        lanes: process group and ranks, as far as the file names them.
+        keys: what is the same on all that take part: name, HLO op, `CollectiveKind`, size (-1 where that may differ).
+        computing: GPUs with compute kernels, rising.
+    """
+
+    row: tuple[int, ...]
+    device: tuple[int, ...]
+    start: tuple[int, ...]
+    duration: tuple[int, ...]
+    step: tuple[int, ...]
+    size_bytes: tuple[int, ...]
+    code: tuple[int, ...]
+    lanes: tuple[tuple[str, str], ...]
+    keys: tuple[tuple[str, str, int, int], ...]
+    computing: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ArrivalFacts:
+    """Collectives that all computing GPUs of one file entered, matched by order, inside the window.
+
+    Attributes:
+        devices: indices of the GPUs, shape (d,).
+        first: when the first of them entered, shape (k,).
+        behind: how much later each entered, shape (k, d).
+        step: index of the complete step, -1 for none, shape (k,).
+        wait: of each GPU, time inside before the last had entered, over the window; shape (d,).
+    """
+
+    devices: tuple[int, ...]
+    first: tuple[int, ...]
+    behind: tuple[tuple[int, ...], ...]
+    step: tuple[int, ...]
+    wait: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ExposedFacts:
+    """The communication of one GPU that no computation hides, as stretches (starts, lengths).
+
+    Attributes:
+        whole: all of it.
+        moving: copies between GPUs, which move data from their start on.
+        unmatched: kernels that cannot be matched, since they start outside the window.
+        longest: the longest communication inside the window, the longest first.
+    """
+
+    whole: Stretches
+    moving: Stretches
+    unmatched: Stretches
+    longest: tuple[Place, ...]
+
+
+def collective_facts(file: FileColumns) -> CollectiveFacts | None:
+    """The collectives of a file, None without a window."""
+    found = candidates_of(file.trace, file.analysis)
+    if found is None:
+        return None
+    place = np.full(len(file.analysis.steps.number) + 1, -1, np.int64)  # the last one serves -1
+    place[file.complete] = np.arange(len(file.complete))
+
+    def words(raw: bytes) -> str:
+        return raw.decode("utf-8", "replace")
+
+    return CollectiveFacts(
+        row=tuple(found.row.tolist()),
+        device=tuple(found.device.tolist()),
+        start=tuple(found.start.tolist()),
+        duration=tuple((found.end - found.start).tolist()),
+        step=tuple(place[found.step].tolist()),
+        size_bytes=tuple(found.size_bytes.tolist()),
+        code=tuple(found.code.tolist()),
+        lanes=tuple((words(group), words(ranks)) for group, ranks in found.lanes),
+        keys=tuple((words(name), words(op), kind, size) for name, op, kind, size in found.keys),
+        computing=tuple(found.computing.tolist()),
+    )
+
+
+def arrival_facts(file: FileColumns) -> ArrivalFacts | None:
+    """Who entered the collectives of a file when; None where they cannot be matched by order."""
+    lateness, window, steps = file.analysis.lateness, file.analysis.window, file.analysis.steps
+    if lateness is None or window is None or not len(lateness.start):
+        return None
+    stop = np.minimum(lateness.start + lateness.wait, window.end)
+    wait = np.maximum(0, stop - np.maximum(lateness.start, window.start)).sum(axis=0)
+    inside = (lateness.start.max(axis=1) < window.end) & (lateness.end.max(axis=1) > window.start)
+    start, index = lateness.start[inside], lateness.step[inside]
+    place = np.full(len(steps.number) + 1, -1, np.int64)
+    place[file.complete] = np.arange(len(file.complete))
+    first = start.min(axis=1)
+    return ArrivalFacts(
+        devices=tuple(lateness.devices.tolist()),
+        first=tuple(first.tolist()),
+        behind=tuple(map(tuple, (start - first[:, None]).tolist())),
+        step=tuple(place[index].tolist()),
+        wait=tuple(wait.tolist()),
+    )
+
+
+def exposed_facts(
+    file: FileColumns, device: int, compute: IntervalSet, kernels: IntervalSet, most: int
+) -> ExposedFacts:
+    """The exposed communication of one GPU.
+
+    Args:
+        file: the columns, with a window.
+        device: index of the GPU.
+        compute: when it computes.
+        kernels: when it computes or communicates.
+        most: how many of the longest to keep.
+    """
+    window, steps, events = file.analysis.window, file.analysis.steps, file.trace.device_events
+    assert window is not None
+    used = file.complete[steps.end[file.complete, device] >= 0]
+    low = min(window.start, int(steps.start[used, device].min(initial=window.start)))
+    high = max(window.end, int(steps.end[used, device].max(initial=window.end)))
+    whole = intervals.intersect(intervals.clip(kernels, low, high), intervals.complement(compute, low, high))
+    rows = events.of_device(device)
+    sent = np.flatnonzero(events.klass[rows] == EventClass.COMMUNICATION) + rows.start
+    start, end, copies = events.start[sent], events.end[sent], events.copy_kind[sent] != CopyKind.NONE
+    outside = ~copies & ((start < window.start) | (start >= window.end))
+
+    def part(chosen: Int64) -> Stretches:
+        return _as_lengths(intervals.intersect(whole, intervals.union(start[chosen], end[chosen])))
+
+    inside = sent[(start < window.end) & (end > window.start)]
+    longest = inside[np.argsort(-events.duration[inside], kind="stable")[:most]]
+    return ExposedFacts(
+        whole=_as_lengths(whole),
+        moving=part(np.flatnonzero(copies)),
+        unmatched=part(np.flatnonzero(outside)),
+        longest=tuple(file.device_place(row) for row in longest.tolist()),
+    )
+
+
+def exposed_layers(facts: ExposedFacts, start: Int64, end: Int64, wait: Int64) -> tuple[IntervalSet, ...]:
+    """The exposed communication of one GPU, each set holding the one before it.
+
+    Args:
+        facts: of the GPU.
+        start: of its collectives (`CollectiveFacts`), shape (n,).
+        end: of them.
+        wait: time inside each before the last GPU had entered, -1 where it was not matched with others'; shape (n,).
+
+    Returns:
+        Data that moves; and collectives that cannot be split; and waiting in collectives.
+    """
+    whole = as_intervals(facts.whole)
+    matched = wait >= 0
+    moves = _joined([as_intervals(facts.moving), (start[matched] + wait[matched], end[matched])])
+    unsplit = _joined([moves, as_intervals(facts.unmatched), (start[~matched], end[~matched])])
+    return intervals.intersect(whole, moves), intervals.intersect(whole, unsplit), whole
+
+
+def as_intervals(stretches: Stretches) -> IntervalSet:
+    """Stretches as arrays of starts and ends."""
+    start = np.array(stretches[0], np.int64)
+    return start, start + np.array(stretches[1], np.int64)
+
+
+def _as_lengths(found: IntervalSet) -> Stretches:
+    return tuple(found[0].tolist()), tuple((found[1] - found[0]).tolist())
+
+
+def _joined(parts: Sequence[IntervalSet]) -> IntervalSet:
+    start = np.concatenate([part[0] for part in parts])
+    end = np.concatenate([part[1] for part in parts])
+    order = np.argsort(start, kind="stable")
+    return intervals.union(start[order], end[order])

@@ -1,0 +1,419 @@
+"""Who keeps the others waiting, again and again: a split into late and early GPUs that noise hardly ever fakes.
+
+A late arrival costs only what the others cannot hide behind their own compute, so the loss is bounded by how much more
+time they spend in communication and waiting than the late GPU. Between two files only what exceeds the error of
+their clocks counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tb_gpu_doctor.analysis.arrivals import Arrivals, Member, find_arrivals, per_window
+from tb_gpu_doctor.analysis.facts import FileFacts, GpuFacts
+from tb_gpu_doctor.analysis.job import Job
+from tb_gpu_doctor.analysis.late_causes import Reason, late_reason
+from tb_gpu_doctor.analysis.results import Float64
+
+# More units make the test no better, only slower.
+_MAX_TESTED = 1_000
+# How finely `student_tail` integrates.
+_POINTS = 20_000
+
+
+class LateLimits(Protocol):
+    """From when on somebody counts as late: the thresholds of `imbalance`."""
+
+    @property
+    def warning(self) -> float:
+        """The least lateness, of the length of a step."""
+
+    @property
+    def persistence(self) -> float:
+        """In how many of the units the same GPUs must be late."""
+
+    @property
+    def min_units(self) -> int:
+        """How many units there must be."""
+
+    @property
+    def often(self) -> float:
+        """In how many of at least `often_units` units, when they take turns."""
+
+    @property
+    def often_units(self) -> int:
+        """How many units it takes to say so."""
+
+    @property
+    def explained(self) -> float:
+        """What part of the lateness a cause must explain to be named."""
+
+    @property
+    def max_chance(self) -> float:
+        """How likely noise alone may show as much lateness."""
+
+
+@dataclass(frozen=True)
+class LatePlace:
+    """One late arrival, or one step with longer compute.
+
+    Attributes:
+        member: the late GPU.
+        start, end: on its clock.
+        number: recorded number of the step, None for none.
+        excess: by how much it was late, picoseconds.
+        entered: whether it is about entering a collective.
+    """
+
+    member: Member
+    start: int
+    end: int
+    number: int | None
+    excess: int
+    entered: bool
+
+
+@dataclass(frozen=True)
+class Stragglers:
+    """Late GPUs among those that wait for each other.
+
+    Attributes:
+        late, early: the GPUs.
+        shares: what each late one costs the others, of the window.
+        per_step: what a step would gain without them, picoseconds; None without steps.
+        persistence: share of the units in which they were late.
+        steady: whether they are late in most units, rather than often.
+        by_steps: whether the units are steps, rather than single collectives.
+        compute_ratio, kernel_ratio: compute and kernels of the late ones over those of the others.
+        reason: why they are late.
+        places: the worst late arrivals, the worst first.
+    """
+
+    late: tuple[Member, ...]
+    early: tuple[Member, ...]
+    shares: tuple[float, ...]
+    per_step: float | None
+    persistence: float
+    steady: bool
+    by_steps: bool
+    compute_ratio: float
+    kernel_ratio: float
+    reason: Reason
+    places: tuple[LatePlace, ...]
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Waiting inside collectives, whoever is to blame.
+
+    Attributes:
+        shares: of each GPU, the part of its window that it waits; never empty.
+        collectives, steps: how many were compared, in how many marked steps.
+        last: the GPU that came last most often, and in how many collectives; None when nobody was.
+        longest: the longest waits: who waited, where, how long, and the number of the step.
+    """
+
+    shares: tuple[tuple[Member, float], ...]
+    collectives: int
+    steps: int
+    last: tuple[Member, int] | None
+    longest: tuple[tuple[Member, int, int, int | None], ...]
+
+
+def find_stragglers(files: Sequence[FileFacts], job: Job, limits: LateLimits, most: int) -> Iterator[Stragglers]:
+    """The late GPUs of each comparison that can be made and in which there are any; ``most`` places of each."""
+    for found in find_arrivals(files, job):
+        case = _among(found, limits, most)
+        if case is not None:
+            yield case
+
+
+def _among(found: Arrivals, limits: LateLimits, most: int) -> Stragglers | None:
+    lateness, by_steps = found.units(limits.min_units)
+    processes = np.unique([id(member.file) for member in found.members], return_inverse=True)[1]
+    split = split_late(lateness, found.window / len(lateness), limits, processes.reshape(-1))
+    if split is None:
+        return None
+    late = [found.members[column] for column in split.late]
+    early = [found.members[column] for column in split.early]
+    typical_wait = float(np.median(found.exposed[list(split.early)]))
+    # What the late arrival cost in all, at most what the others really waited longer.
+    bounds = [max(0.0, typical_wait - float(found.exposed[column])) for column in split.late]
+    lost = [min(float(total), bound) for total, bound in zip(split.excess.clip(0).sum(axis=0), bounds, strict=True)]
+    shares = tuple(value / found.window for value in lost)
+    # With more late than early GPUs the early ones are the odd ones: count the loss over all.
+    weight = 1.0 if len(late) <= len(early) else len(early) / len(found.members)
+    if float(np.mean(shares)) * weight < limits.warning:
+        return None
+    reason = late_reason(late, early, float(np.mean(shares)), limits.explained)
+    # Late by turns, each of them costs what the others cost in their turn.
+    bound = max(bounds) if split.steady else min(typical_wait, sum(bounds))
+    worst = min(float(split.excess.clip(0).max(axis=1).sum()), bound)
+    if reason.cause == "uneven_work":
+        # Shared out evenly the work does not go away: the step comes down to the mean, not to the others.
+        worst *= len(early) / len(found.members)
+    return Stragglers(
+        late=tuple(late),
+        early=tuple(early),
+        shares=shares,
+        per_step=worst * found.per_step if found.per_step is not None else None,
+        persistence=split.persistence,
+        steady=split.steady,
+        by_steps=by_steps,
+        compute_ratio=_ratio(late, early, lambda gpu: float(gpu.compute)),
+        kernel_ratio=_ratio(late, early, lambda gpu: float(gpu.kernels)),
+        reason=reason,
+        places=_places(found, split.late, most),
+    )
+
+
+def _ratio(late: Sequence[Member], early: Sequence[Member], value: Callable[[GpuFacts], float]) -> float:
+    top = float(np.mean(per_window(late, lambda member: value(member.gpu))))
+    bottom = float(np.median(per_window(early, lambda member: value(member.gpu))))
+    return top / bottom if bottom > 0 else 1.0
+
+
+def _places(found: Arrivals, late: Sequence[int], most: int) -> tuple[LatePlace, ...]:
+    """The worst late arrivals, or the steps with the largest difference in compute."""
+    items: list[LatePlace] = []
+    for column in late:
+        member = found.members[column]
+        behind = found.behind[:, column]
+        for row in np.argsort(-behind, kind="stable")[:most].tolist():
+            excess = int(behind[row])
+            if excess <= 0:
+                break
+            number = int(found.number[row]) if found.step[row] >= 0 else None
+            if found.start is not None:
+                end, window = int(found.start[row, column]), member.file.window
+                start = end - excess if window is None else min(end, max(window.start, end - excess))
+            else:
+                steps = member.gpu.steps
+                if steps is None or steps.end[row] < 0:
+                    continue
+                start, end = steps.start(row), steps.end[row]
+            items.append(LatePlace(member, start, end, number, excess, found.start is not None))
+    items.sort(key=lambda item: -item.excess)
+    return tuple(items[:most])
+
+
+def find_turns(files: Sequence[FileFacts], job: Job, most: int) -> Turns | None:
+    """Who waits inside the collectives of a job; None where nobody can be compared.
+
+    Args:
+        files: of the job.
+        job: what they have in common.
+        most: how many of the longest waits to show.
+    """
+    lateness = job.lateness
+    if lateness is None:
+        return None
+    found = lateness.collectives
+    places = list(zip(found.trace.tolist(), found.device.tolist(), strict=True))
+    shares = []
+    for which, device in places:
+        exposed, member = job.exposed.get((which, device)), Member(files[which], device)
+        account = member.gpu.account
+        if exposed is not None and account is not None and account.wall > 0:
+            shares.append((member, exposed.waiting / account.wall))
+    if not shares:
+        return None
+    last = np.argmax(lateness.behind, axis=1)
+    counts = np.bincount(last[lateness.behind.max(axis=1) > lateness.error], minlength=len(places))
+    worst = int(np.argmax(counts))
+    longest, waits = [], lateness.wait.max(axis=1)
+    for row in np.argsort(-waits, kind="stable")[:most].tolist():
+        column, wait = int(lateness.wait[row].argmax()), int(waits[row])
+        if wait <= lateness.error:
+            break
+        which, device = places[column]
+        number = int(found.step[row]) if found.step[row] >= 0 else None
+        longest.append((Member(files[which], device), int(found.start[row, column]), wait, number))
+    which, device = places[worst]
+    return Turns(
+        shares=tuple(shares),
+        collectives=len(found),
+        steps=len(set(found.step[found.step >= 0].tolist())),
+        last=(Member(files[which], device), int(counts[worst])) if counts[worst] else None,
+        longest=tuple(longest),
+    )
+
+
+@dataclass(frozen=True)
+class Split:
+    """The late devices (columns of the lateness matrix) against the others.
+
+    Attributes:
+        late, early: column numbers.
+        excess: lateness of each late device over the median early one, shape (units, late).
+        persistence: share of the units in which the late devices were late, the mean over them.
+        steady: whether they are late in most units, rather than often.
+    """
+
+    late: tuple[int, ...]
+    early: tuple[int, ...]
+    excess: Float64
+    persistence: float
+    steady: bool = True
+
+
+def split_late(
+    lateness: Float64, unit_length: float, limits: LateLimits, processes: NDArray[np.int64] | None = None
+) -> Split | None:
+    """Split devices into late and early ones; None when nobody is late for sure.
+
+    Args:
+        lateness: picoseconds behind the earliest device, shape (units, devices); a unit is a
+            step, or a collective where there are no steps.
+        unit_length: length of a typical unit; the threshold is a share of it.
+        limits: thresholds.
+        processes: number of the process that drives each device, shape (devices,); None where one drives all.
+
+    Looked for are first devices that are late in most units, then such that are late often,
+    by turns perhaps, and together cost as much.
+    """
+    units, devices = lateness.shape
+    if units < limits.min_units or devices < 2 or unit_length <= 0:
+        return None
+    for steady in (True, False) if units >= limits.often_units else (True,):
+        found = _split(lateness, unit_length, limits, steady)
+        if processes is not None:
+            found = _split_processes(lateness, unit_length, limits, steady, processes, found)
+        if found is not None:
+            return found
+    return None
+
+
+def _split_processes(
+    lateness: Float64,
+    unit_length: float,
+    limits: LateLimits,
+    steady: bool,
+    processes: NDArray[np.int64],
+    found: Split | None,
+) -> Split | None:
+    """The split of whole processes, where that names all that the devices' one does, and more.
+
+    What makes a process late makes all its devices late together: eight of them are no eight coincidences.
+    """
+    numbers, sizes = np.unique(processes, return_counts=True)
+    if len(numbers) < 2 or len(numbers) == len(processes) or sizes.max() == 1:
+        return found
+    together = np.stack([lateness[:, processes == number].mean(axis=1) for number in numbers], axis=1)
+    whole = _split(together, unit_length, limits, steady)
+    if whole is None:
+        return found
+    late = tuple(np.flatnonzero(np.isin(processes, numbers[list(whole.late)])).tolist())
+    if found is not None and not set(found.late) <= set(late):
+        return found
+    early = tuple(device for device in range(len(processes)) if device not in late)
+    middle = np.median if steady else np.mean
+    reference = middle(lateness[:, list(early)], axis=1)
+    excess = lateness[:, list(late)] - reference[:, None]
+    # one slow device does not make its neighbours late
+    if (middle(excess, axis=0) < limits.warning / 2 * unit_length).any():
+        return found
+    return Split(late, early, excess, whole.persistence, steady)
+
+
+def _split(lateness: Float64, unit_length: float, limits: LateLimits, steady: bool) -> Split | None:
+    """Split at the largest gap of the typical lateness: the median, which one bad unit cannot move, or the mean.
+
+    A device is late when its typical excess over the early ones reaches the threshold, or half of it beside
+    one that does, when it was late in enough units, and when chance is no explanation: see `_chance`.
+    """
+    middle = np.median if steady else np.mean
+    typical = middle(lateness, axis=0)
+    order = np.argsort(typical, kind="stable")
+    # Among many that scatter somebody always is earliest: only a minority can be late by turns.
+    least = 1 if steady else (len(order) + 1) // 2
+    cut = int(np.argmax(np.diff(typical[order])[least - 1 :])) + least
+    early, candidates = order[:cut], order[cut:]
+    reference = middle(lateness[:, early], axis=1)
+    needed = limits.persistence if steady else limits.often
+    late: list[int] = []
+    persistences: list[float] = []
+    most = 0.0
+    for device in candidates.tolist():
+        excess = lateness[:, device] - reference
+        persistence = float(np.mean(excess >= limits.warning / 2 * unit_length))
+        if float(middle(excess)) < limits.warning / 2 * unit_length:
+            continue
+        if persistence < needed:
+            continue
+        if _chance(lateness, device, excess, len(candidates)) > limits.max_chance:
+            continue
+        late.append(device)
+        persistences.append(persistence)
+        most = max(most, float(middle(excess)))
+    if most < limits.warning * unit_length:
+        return None
+    late.sort()
+    others = tuple(device for device in range(lateness.shape[1]) if device not in late)
+    excess = lateness[:, late] - reference[:, None]
+    return Split(tuple(late), others, excess, float(np.mean(persistences)), steady)
+
+
+def _chance(lateness: Float64, device: int, excess: Float64, late_count: int) -> float:
+    """The probability that one of the devices looks as late as this one by chance.
+
+    The smaller of two tests, each counted once per device since any could have stood out.
+    By rank: were all devices alike, each would be among the ``late_count`` latest of a unit
+    with the same probability. By size: were it not late on average, its mean excess would be
+    near 0 on the scale of its scatter. Ranks see through rare outliers but need many units;
+    sizes need few where the lateness is steady.
+    """
+    chosen = np.linspace(0, len(lateness) - 1, min(len(lateness), _MAX_TESTED)).astype(np.int64)
+    rows, sample = lateness[chosen], excess[chosen]
+    units, devices = rows.shape
+    later = np.count_nonzero(rows >= rows[:, [device]], axis=1)  # itself included: ties count against it
+    among_latest = int(np.count_nonzero(later <= late_count))
+    by_rank = binomial_tail(among_latest, units, late_count / devices)
+    scatter = float(np.std(sample, ddof=1)) / math.sqrt(units)
+    mean = float(np.mean(sample))
+    by_size = student_tail(mean / scatter if scatter > 0 else math.copysign(math.inf, mean), units - 1)
+    return float(min(1.0, devices * min(by_rank, by_size)))
+
+
+def binomial_tail(successes: int, trials: int, probability: float) -> float:
+    """P(X >= successes) for X binomial; exact up to rounding."""
+    if successes <= 0:
+        return 1.0
+    if probability >= 1.0:
+        return 1.0
+    if probability <= 0.0 or successes > trials:
+        return 0.0
+    logs = [
+        math.lgamma(trials + 1)
+        - math.lgamma(k + 1)
+        - math.lgamma(trials - k + 1)
+        + k * math.log(probability)
+        + (trials - k) * math.log1p(-probability)
+        for k in range(successes, trials + 1)
+    ]
+    return min(1.0, math.fsum(math.exp(value) for value in logs))
+
+
+def student_tail(value: float, freedom: int) -> float:
+    """P(T >= value) for Student's t with ``freedom`` >= 1 degrees.
+
+    With t = sqrt(freedom) * tan(a) the density is a power of cos(a), so that the tail is
+    the ratio of two integrals over a finite angle (midpoint rule).
+    """
+    if math.isinf(value):
+        return 0.0 if value > 0 else 1.0
+    from_angle = math.atan(value / math.sqrt(freedom))
+
+    def integral(low: float, high: float) -> float:
+        width = (high - low) / _POINTS
+        angles = low + width * (np.arange(_POINTS) + 0.5)
+        return float(np.sum(np.cos(angles) ** (freedom - 1)) * width)
+
+    whole = integral(-math.pi / 2, math.pi / 2)
+    return min(1.0, integral(from_angle, math.pi / 2) / whole)
