@@ -17,8 +17,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -66,8 +67,6 @@ class Growth:
     rule_seconds: float
     text_seconds: float
     told_bytes: int
-    answer_bytes: int
-    rounds: int
     column_bytes: int
     peak_bytes: int
     text_lines: int
@@ -77,54 +76,44 @@ class Growth:
 def measure_here(folder: str) -> Growth:
     """Diagnose a folder as the head of a cluster does, and stop the time of each part."""
     from rich.console import Console
-    from tb_gpu_doctor.parallel.compact import unpack
-    from tb_gpu_doctor.parallel.sketch import column_bytes, connected
 
-    from benchmarks.desk import Desk
     from tb_gpu_doctor.analysis.clocks import find_clocks
     from tb_gpu_doctor.analysis.job_collectives import match_collectives
-    from tb_gpu_doctor.diagnosis.context import Context, HostProfile
+    from tb_gpu_doctor.diagnosis.context import Context
     from tb_gpu_doctor.diagnosis.engine import diagnose_context
-    from tb_gpu_doctor.parallel.one_file import analyse_file
+    from tb_gpu_doctor.parallel.cluster import packed_facts, sent_facts
+    from tb_gpu_doctor.parallel.one_file import read_file
     from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
     from tb_gpu_doctor.report.diagnosis_text import print_report
     from tb_gpu_doctor.traces.sessions import find_sessions
 
     (session,) = find_sessions(folder).sessions
-    analyse_file(session.files[0])  # what the first call imports and sets up belongs to no host
+    first = read_file(session.files[0], with_columns=True)  # what the first call sets up belongs to no host
+    columns = column_bytes(first.columns) * len(session.files)
+    del first
     seconds: list[float] = []
-    with tempfile.TemporaryDirectory(prefix="gpu-doctor-held-") as held:
-        desk, mark = Desk(Path(held)), time.process_time()
+    mark = time.process_time()
 
-        def lap() -> None:
-            nonlocal mark
-            now = time.process_time()
-            seconds.append(now - mark - desk.away_seconds)
-            mark, desk.away_seconds = time.process_time(), 0.0
+    def lap() -> None:
+        nonlocal mark
+        now = time.process_time()
+        seconds.append(now - mark)
+        mark = time.process_time()
 
-        told, columns = [], 0
-        for file in session.files:
-            trace, analysis = analyse_file(file)
-            if not columns:
-                columns = column_bytes((trace, analysis)) * len(session.files)
-            told.append(desk.take(trace, analysis))
-            del trace, analysis
-        lap()
-        read = [connected(unpack(content), place) for content, place in told]
-        lap()
-        traces, analyses = [trace for trace, _ in read], [analysis for _, analysis in read]
-        collectives = match_collectives(traces, analyses)
-        lap()
-        find_clocks(collectives, len(traces))
-        lap()
-        profiles = [
-            HostProfile(file.host, trace, analysis) for file, (trace, analysis) in zip(session.files, read, strict=True)
-        ]
-        context = Context(tuple(profiles))
-        _ = context.job
-        lap()
-        diagnosis = diagnose_context(context)
-        lap()
+    told = [packed_facts(read_file(file).facts) for file in session.files]
+    lap()
+    sent = [sent_facts(content, file) for content, file in zip(told, session.files, strict=True)]
+    files = tuple(found for found in sent if not isinstance(found, Exception))
+    lap()
+    collectives = match_collectives(files)
+    lap()
+    find_clocks(collectives, len(files))
+    lap()
+    context = Context(files)
+    _ = context.job
+    lap()
+    diagnosis = diagnose_context(context)
+    lap()
     report = DiagnosisReport.of(diagnosis)
     said = io.StringIO()
     print_report(report, Console(file=said, width=120), "en")
@@ -133,9 +122,23 @@ def measure_here(folder: str) -> Growth:
     work, unpacking, matching, clocks, whole_job, rules, words = seconds
     return Growth(
         len(session.files), work, unpacking, matching, clocks, max(0.0, whole_job - matching - clocks), rules, words,
-        desk.told_bytes, desk.question_bytes + desk.answer_bytes, desk.rounds, columns, peak_bytes(),
-        said.getvalue().count("\n"), len(as_json),
+        sum(map(len, told)), columns, peak_bytes(), said.getvalue().count("\n"), len(as_json),
     )  # fmt: skip
+
+
+def column_bytes(value: Any) -> int:
+    """About how much memory the arrays, texts and records of a value take."""
+    if hasattr(value, "nbytes"):
+        return int(value.nbytes)
+    if isinstance(value, (bytes, str)):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(column_bytes(item) for item in value.values())
+    if isinstance(value, (tuple, list)):
+        return sum(column_bytes(item) for item in value)
+    if hasattr(type(value), "__dataclass_fields__"):
+        return 64 + sum(column_bytes(getattr(value, spec.name)) for spec in fields(value))
+    return 32
 
 
 def run_case(folder: Path, rounds: int) -> Growth:
@@ -168,16 +171,16 @@ def table(found: Sequence[Growth]) -> list[str]:
     """Lines of Markdown."""
     lines = [
         "| hosts | files, CPU s | unpacking, s | matching, s | clocks, s | rest of the job, s | rules, s | report, s "
-        "| head, ms a host | peak MB | told, KB a host | questions, KB a host | rounds | columns, KB a host "
+        "| head, ms a host | peak MB | facts, KB a host | columns, KB a host "
         "| lines of text | JSON, KB |",
-        "|" + "---:|" * 16,
+        "|" + "---:|" * 14,
     ]
     for g in found:
         cells = [
             f"{g.hosts}", f"{g.file_seconds:.2f}", f"{g.unpack_seconds:.3f}", f"{g.match_seconds:.3f}",
             f"{g.clock_seconds:.3f}", f"{g.job_seconds:.3f}", f"{g.rule_seconds:.3f}", f"{g.text_seconds:.3f}",
             f"{1e3 * head_seconds(g) / g.hosts:.1f}", f"{g.peak_bytes / 1e6:,.0f}",
-            f"{g.told_bytes / g.hosts / 1e3:,.1f}", f"{g.answer_bytes / g.hosts / 1e3:,.1f}", f"{g.rounds}",
+            f"{g.told_bytes / g.hosts / 1e3:,.1f}",
             f"{g.column_bytes / g.hosts / 1e3:,.0f}", f"{g.text_lines}", f"{g.json_bytes / 1e3:,.0f}",
         ]  # fmt: skip
         lines.append("| " + " | ".join(cells) + " |")
@@ -213,12 +216,12 @@ def clocks_of_many(folder: Path, hosts: int) -> str:
     """What aligning clocks takes for ``hosts`` hosts made of copies."""
     from tb_gpu_doctor.analysis.clocks import find_clocks
     from tb_gpu_doctor.analysis.job_collectives import match_collectives
-    from tb_gpu_doctor.parallel.one_file import analyse_file
+    from tb_gpu_doctor.parallel.one_file import read_file
     from tb_gpu_doctor.traces.sessions import find_sessions
 
     (session,) = find_sessions(str(folder)).sessions
-    read = [analyse_file(file) for file in session.files]
-    found = match_collectives([trace for trace, _ in read], [analysis for _, analysis in read])
+    read = [read_file(file).facts for file in session.files]
+    found = match_collectives(read)
     if found is None:
         return "nothing to align"
     copies = -(-hosts // len(read))
@@ -234,32 +237,30 @@ def clocks_of_many(folder: Path, hosts: int) -> str:
 
 
 def big_host() -> list[str]:
-    """What a host of 100,000 events tells, beside its columns packed."""
-    from tb_gpu_doctor.parallel.compact import pack, unpack
-    from tb_gpu_doctor.parallel.sketch import column_bytes, sketch
-
-    from tb_gpu_doctor.parallel.one_file import analyse_file
+    """What a host of 100,000 events tells, beside its columns."""
+    from tb_gpu_doctor.parallel.cluster import packed_facts, sent_facts
+    from tb_gpu_doctor.parallel.one_file import read_file
     from tb_gpu_doctor.traces.sessions import find_sessions
 
     lines = [
-        "| format | columns, MB | columns packed, MB | told, KB | packing, CPU ms | unpacking, CPU ms |",
-        "|---|---:|---:|---:|---:|---:|",
+        "| format | columns, MB | facts, KB | packing, CPU ms | unpacking, CPU ms |",
+        "|---|---:|---:|---:|---:|",
     ]
     for form in ("xplane", "kineto"):
         with tempfile.TemporaryDirectory(prefix="gpu-doctor-bench-") as name:
             write_job(Path(name), form, 1, BIG_EVENTS)
             (session,) = find_sessions(name).sessions
-            outcome = analyse_file(session.files[0])
+            outcome = read_file(session.files[0], with_columns=True)
         packing, unpacking = [], []
         for _ in range(5):
             begun = time.process_time()
-            told = pack(sketch(*outcome))
+            told = packed_facts(outcome.facts)
             half = time.process_time()
-            unpack(told)
+            sent_facts(told, session.files[0])
             packing.append(half - begun)
             unpacking.append(time.process_time() - half)
         lines.append(
-            f"| {form} | {column_bytes(outcome) / 1e6:.1f} | {len(pack(outcome)) / 1e6:.2f} | {len(told) / 1e3:.1f} "
+            f"| {form} | {column_bytes(outcome.columns) / 1e6:.1f} | {len(told) / 1e3:.1f} "
             f"| {1e3 * min(packing):.1f} | {1e3 * min(unpacking):.1f} |"
         )
     return lines
@@ -296,7 +297,7 @@ def on_dask(hosts: int) -> str:
     return (
         f"A real Dask cluster of two workers on this machine, {hosts} hosts of {BIG_EVENTS:,} events: "
         f"{received / hosts / 1e3:.0f} KB a host came, {marks[1] - marks[0]:.1f} s until all had told, "
-        f"{marks[2] - marks[1]:.1f} s for the rest, questions included."
+        f"{marks[2] - marks[1]:.1f} s for the rest."
     )
 
 
@@ -308,9 +309,9 @@ Written by `python -m benchmarks.cluster`; [docs/cluster.md](../docs/cluster.md)
 
 Simulated hosts of {events:,} events (one GPU each, all in the same collectives, each host on its own clock), one file a
 host. Everything ran one after the other in one process: "files" is the work that workers share; what follows is
-done by the one process that asked ("the head"), without what workers do to answer. The least of {rounds} round(s) in
-fresh processes; CPU time, since others use the cores as well. The peak is that of a process which holds what all
-hosts told; their columns lay in files, and one host's at a time was read to answer.
+done by the one process that asked ("the head"). The least of {rounds} round(s) in fresh processes; CPU time, since
+others use the cores as well. The peak is that of a process which read all hosts, one after the other, and held their
+facts.
 
 {table}
 
@@ -323,8 +324,8 @@ At {paper:,} hosts about {gigabytes:.2f} GB travel.
 
 ## What a host of {big:,} events tells
 
-Steps, accounting, kernel table, collectives: what grows with these, and not with the events. The columns stay with
-the worker, which answers questions about them; the diagnosis is the same, bit for bit, as without a cluster.
+Its facts: steps, accounting, kernel table, collectives, evidence. They grow with these, and not with the events; the
+diagnosis is the same, bit for bit, as without a cluster.
 
 {big_table}
 
@@ -359,7 +360,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         first=found[0].hosts, last=found[-1].hosts, events=options.events, rounds=options.rounds,
         table="\n".join(table(found)), ratios="\n".join(ratios(found)), paper=ON_PAPER, measured=measured,
         least=1e3 * _LEAST_S,
-        gigabytes=ON_PAPER * (found[-1].told_bytes + found[-1].answer_bytes) / found[-1].hosts / 1e9, big=BIG_EVENTS,
+        gigabytes=ON_PAPER * found[-1].told_bytes / found[-1].hosts / 1e9, big=BIG_EVENTS,
         big_table="\n".join(big_host()), dask=on_dask(options.dask_hosts), where=machine(),
     )  # fmt: skip
     options.results.write_text(page, encoding="utf-8")

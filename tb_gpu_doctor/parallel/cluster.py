@@ -157,7 +157,12 @@ def facts_to_send(file: ProfileFile, version: str) -> bytes:
         file: with a path that means the same everywhere.
         version: the doctor's that asks; another one could give other numbers.
     """
-    return zlib.compress(pickle.dumps(_facts_of(file, version), protocol=5), _LEVEL)
+    return packed_facts(_facts_of(file, version))
+
+
+def packed_facts(facts: FileFacts | TraceError) -> bytes:
+    """The bytes of facts, or of the reason why there are none."""
+    return zlib.compress(pickle.dumps(facts, protocol=5), _LEVEL)
 
 
 def _facts_of(file: ProfileFile, version: str) -> FileFacts | ProfileError:
