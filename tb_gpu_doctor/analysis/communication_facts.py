@@ -19,6 +19,9 @@ from tb_gpu_doctor.analysis.trace_analysis import candidates_of
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Int64
 
 Stretches = tuple[tuple[int, ...], tuple[int, ...]]
+# So many stretches of exposed communication are told as they are, and as many more as there are collectives; of more,
+# those closest together become one.
+_MOST_STRETCHES = 64
 
 
 @dataclass(frozen=True)
@@ -73,13 +76,15 @@ class ExposedFacts:
     """The communication of one GPU that no computation hides, as stretches (starts, lengths).
 
     Attributes:
-        whole: all of it.
+        whole: all of it. Where computation covers a collective in many places, stretches close together are one here.
+        amount: how much of each stretch is exposed: all of it, but where several became one.
         moving: copies between GPUs, which move data from their start on.
         unmatched: kernels that cannot be matched, since they start outside the window.
         longest: the longest communication inside the window, the longest first.
     """
 
     whole: Stretches
+    amount: tuple[int, ...]
     moving: Stretches
     unmatched: Stretches
     longest: tuple[Place, ...]
@@ -159,16 +164,62 @@ def exposed_facts(
 
     inside = sent[(start < window.end) & (end > window.start)]
     longest = inside[np.argsort(-events.duration[inside], kind="stable")[:most]]
+    start_of, length, amount = _told(whole, kernels, _MOST_STRETCHES + int(np.count_nonzero(~copies)))
     return ExposedFacts(
-        whole=_as_lengths(whole),
+        whole=(tuple(start_of.tolist()), tuple(length.tolist())),
+        amount=tuple(amount.tolist()),
         moving=part(np.flatnonzero(copies)),
         unmatched=part(np.flatnonzero(outside)),
         longest=tuple(file.device_place(row) for row in longest.tolist()),
     )
 
 
-def exposed_layers(facts: ExposedFacts, start: Int64, end: Int64, wait: Int64) -> tuple[IntervalSet, ...]:
-    """The exposed communication of one GPU, each set holding the one before it.
+def _told(whole: IntervalSet, kernels: IntervalSet, most: int) -> tuple[Int64, Int64, Int64]:
+    """Start, length and exposed amount of about ``most`` stretches; only those inside one stretch of kernels join."""
+    start, end = whole
+    if len(start) <= most:
+        return start, end - start, end - start
+    apart = np.where(
+        np.diff(np.searchsorted(kernels[0], start, side="right")) == 0, start[1:] - end[:-1], np.iinfo(np.int64).max
+    )
+    border = np.partition(apart, len(start) - most - 1)[len(start) - most - 1]
+    first = np.flatnonzero(np.concatenate(([True], (apart > border) | (apart == np.iinfo(np.int64).max))))
+    last = np.append(first[1:] - 1, len(start) - 1)
+    return start[first], end[last] - start[first], np.add.reduceat(end - start, first)
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """Exposed communication that has been split.
+
+    Attributes:
+        start, end: stretches in rising order, shape (n,).
+        amount: how much of each is meant, shape (n,).
+    """
+
+    start: Int64
+    end: Int64
+    amount: Int64
+
+    def inside(self, start: Int64, end: Int64) -> Int64:
+        """How much of it lies in each [start, end)."""
+        return self._before(end) - self._before(start)
+
+    def _before(self, at: Int64) -> Int64:
+        if not len(self.start):
+            return np.zeros(len(at), np.int64)
+        total = np.concatenate((np.zeros(1, np.int64), np.cumsum(self.amount)))
+        index = np.searchsorted(self.start, at, side="right")
+        last = np.maximum(index - 1, 0)
+        length, amount = self.end[last] - self.start[last], self.amount[last]
+        beyond = np.where(index > 0, np.maximum(self.end[last] - at, 0), 0)
+        # of a stretch that is exposed as a whole, to the picosecond
+        part = np.where(amount == length, beyond, (beyond * (amount / np.maximum(length, 1))).astype(np.int64))
+        return np.asarray(total[index] - part, dtype=np.int64)
+
+
+def split_communication(facts: ExposedFacts, start: Int64, end: Int64, wait: Int64) -> tuple[Exposed, Exposed, Exposed]:
+    """The exposed communication of one GPU, each part holding the one before it.
 
     Args:
         facts: of the GPU.
@@ -179,11 +230,21 @@ def exposed_layers(facts: ExposedFacts, start: Int64, end: Int64, wait: Int64) -
     Returns:
         Data that moves; and collectives that cannot be split; and waiting in collectives.
     """
-    whole = as_intervals(facts.whole)
+    whole = Exposed(*as_intervals(facts.whole), np.array(facts.amount, np.int64))
     matched = wait >= 0
     moves = _joined([as_intervals(facts.moving), (start[matched] + wait[matched], end[matched])])
     unsplit = _joined([moves, as_intervals(facts.unmatched), (start[~matched], end[~matched])])
-    return intervals.intersect(whole, moves), intervals.intersect(whole, unsplit), whole
+    return _part(whole, moves), _part(whole, unsplit), whole
+
+
+def _part(whole: Exposed, found: IntervalSet) -> Exposed:
+    start, end = intervals.intersect((whole.start, whole.end), found)
+    at = np.maximum(np.searchsorted(whole.start, start, side="right") - 1, 0)
+    if not len(whole.start):
+        return whole
+    length, amount = whole.end[at] - whole.start[at], whole.amount[at]
+    share = ((end - start) * (amount / np.maximum(length, 1))).astype(np.int64)
+    return Exposed(start, end, np.where(amount == length, end - start, share))
 
 
 def as_intervals(stretches: Stretches) -> IntervalSet:

@@ -15,13 +15,11 @@ from typing import Literal
 
 import numpy as np
 
-from tb_gpu_doctor.analysis import intervals
 from tb_gpu_doctor.analysis.clocks import Clocks, find_clocks
 from tb_gpu_doctor.analysis.collectives import NEEDS_ALL, NOT_FOR_ALL, CollectiveKind, bus_factor
-from tb_gpu_doctor.analysis.communication_facts import exposed_layers
+from tb_gpu_doctor.analysis.communication_facts import Exposed as ExposedPart
+from tb_gpu_doctor.analysis.communication_facts import split_communication
 from tb_gpu_doctor.analysis.facts import FileFacts
-from tb_gpu_doctor.analysis.idle import overlap
-from tb_gpu_doctor.analysis.intervals import IntervalSet
 from tb_gpu_doctor.analysis.job_collectives import Collectives, match_collectives
 from tb_gpu_doctor.analysis.results import BoolArray, Cause, Float64
 from tb_gpu_doctor.analysis.step_costs import FIRST_CAUSE, PART_IDS
@@ -240,16 +238,15 @@ def _exposed(files: Sequence[FileFacts], meetings: dict[tuple[int, int], Meeting
         for device, gpu in enumerate(file.gpus):
             if file.window is None or gpu.exposed is None:
                 continue
-            layers = split_exposed(file, device, meetings.get((which, device), NO_MEETINGS))
-            moving, unsplit, whole = (
-                intervals.measure(intervals.clip(layer, file.window.start, file.window.end)) for layer in layers
-            )
+            low, high = np.array([file.window.start]), np.array([file.window.end])
+            parts = split_exposed(file, device, meetings.get((which, device), NO_MEETINGS))
+            moving, unsplit, whole = (int(part.inside(low, high)[0]) for part in parts)
             found[which, device] = Exposed(moving, whole - unsplit, unsplit - moving)
     return found
 
 
-def split_exposed(file: FileFacts, device: int, met: Meetings) -> tuple[IntervalSet, ...]:
-    """The exposed communication of a GPU that has any facts of it, as `exposed_layers` returns it.
+def split_exposed(file: FileFacts, device: int, met: Meetings) -> tuple[ExposedPart, ExposedPart, ExposedPart]:
+    """The exposed communication of a GPU that has any facts of it, as `split_communication` returns it.
 
     Args:
         file: where the GPU is.
@@ -263,7 +260,7 @@ def split_exposed(file: FileFacts, device: int, met: Meetings) -> tuple[Interval
     row = np.array(known.row[low:high], np.int64)
     wait = np.full(len(row), -1, np.int64)
     wait[np.searchsorted(row, met.row)] = met.wait
-    return exposed_layers(exposed, start, start + np.array(known.duration[low:high], np.int64), wait)
+    return split_communication(exposed, start, start + np.array(known.duration[low:high], np.int64), wait)
 
 
 def parts_of_steps(files: Sequence[FileFacts], which: int, device: int, job: Job) -> tuple[Int64, Int64]:
@@ -288,7 +285,7 @@ def parts_of_steps(files: Sequence[FileFacts], which: int, device: int, job: Job
     parts[:, 0], parts[:, 4] = gpu.steps.compute, gpu.steps.transfer
     if gpu.exposed is not None:
         layers = split_exposed(files[which], device, job.meetings.get((which, device), NO_MEETINGS))
-        moving, unsplit, whole = (overlap(layer, end - wall, end) for layer in layers)
+        moving, unsplit, whole = (part.inside(end - wall, end) for part in layers)
         parts[:, 1], parts[:, 2], parts[:, 3] = whole - unsplit, moving, unsplit - moving
     if gpu.idle is not None and gpu.idle.whole.per_step:
         parts[:, FIRST_CAUSE:] = np.array(gpu.idle.whole.per_step, np.int64).T

@@ -10,14 +10,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import pickle
 import queue
 import socket
 import threading
 import time
 import urllib.parse
 import warnings
-import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, Future
 from contextlib import contextmanager
@@ -28,6 +26,7 @@ from tb_gpu_doctor import __version__
 from tb_gpu_doctor.analysis.facts import FileFacts
 from tb_gpu_doctor.errors import ClusterError, ProfileError
 from tb_gpu_doctor.parallel.one_file import ReadFile, read_file
+from tb_gpu_doctor.parallel.packed_facts import pack, unpack
 from tb_gpu_doctor.traces.sessions import ProfileFile
 
 CONNECT_TIMEOUT_S = 5.0
@@ -37,8 +36,6 @@ PATIENCE_S = 60.0
 _ASK_S = 1.0
 # A scheduler that hands out hundreds of files may take a while to answer.
 _ANSWER_S = 30.0
-# Measured on files of 100,000 events: higher levels take several times as long for a tenth less.
-_LEVEL = 3
 
 
 class DaskCluster(Executor):
@@ -160,9 +157,9 @@ def facts_to_send(file: ProfileFile, version: str) -> bytes:
     return packed_facts(_facts_of(file, version))
 
 
-def packed_facts(facts: FileFacts | TraceError) -> bytes:
+def packed_facts(facts: FileFacts | ProfileError) -> bytes:
     """The bytes of facts, or of the reason why there are none."""
-    return zlib.compress(pickle.dumps(facts, protocol=5), _LEVEL)
+    return pack(facts)
 
 
 def _facts_of(file: ProfileFile, version: str) -> FileFacts | ProfileError:
@@ -187,7 +184,7 @@ def _facts_of(file: ProfileFile, version: str) -> FileFacts | ProfileError:
 
 def sent_facts(packed: bytes, file: ProfileFile) -> FileFacts | ProfileError:
     """What `facts_to_send` sent, under the path that the caller gave."""
-    found: FileFacts | ProfileError = pickle.loads(zlib.decompress(packed))
+    found: FileFacts | ProfileError = unpack(packed)
     return found.with_path(file.path) if isinstance(found, ProfileError) else replace(found, path=file.path)
 
 

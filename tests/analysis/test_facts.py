@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import pickle
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from tb_gpu_doctor.api import diagnose_session
 from tb_gpu_doctor.comparison.summarize import summarize
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.engine import diagnose_context
+from tb_gpu_doctor.parallel.packed_facts import pack, unpack
 from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
 from tb_gpu_doctor.telemetry.joining import Joined
 from tb_gpu_doctor.traces.columns import Trace
@@ -52,8 +52,9 @@ Columns = list[tuple[Trace, TraceAnalysis]]
 
 def sent(file: FileFacts) -> tuple[FileFacts, int]:
     """The facts after a journey, and how many bytes travelled."""
-    packed = zlib.compress(pickle.dumps(file, protocol=5), 3)
-    found: FileFacts = pickle.loads(zlib.decompress(packed))
+    packed = pack(file)
+    found: FileFacts = unpack(packed)
+    assert pickle.loads(pickle.dumps(file)) == file
     return found, len(packed)
 
 
