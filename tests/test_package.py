@@ -131,3 +131,21 @@ def test_the_repository_names_no_machine_and_no_registry() -> None:
             if forbidden.search(line):
                 found.append(f"{path.relative_to(REPOSITORY)}:{number}")
     assert not found
+
+
+# Two halves of one thing each; the second is imported by a function of the first, when it is needed.
+HALVES = ({"texts", "texts.numbers"}, {"files.remote", "files.system"}, {"traces.wire", "traces.wire_numpy"})
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    grimp = pytest.importorskip("grimp")
+    graph = grimp.build_graph("tb_gpu_doctor", exclude_type_checking_imports=True)
+    graph.remove_module("tb_gpu_doctor")  # its names lead to the whole pipeline, lazily
+    left = {module: set(graph.find_modules_directly_imported_by(module)) for module in graph.modules}
+    for pair in ({f"tb_gpu_doctor.{name}" for name in names} for names in HALVES):
+        for module in pair:
+            left[module] -= pair
+    # whatever imports nothing that is left is in no circle
+    while free := {module for module, imports in left.items() if not imports & left.keys()}:
+        left = {module: imports for module, imports in left.items() if module not in free}
+    assert not left, f"in circles, or leading to some: {sorted(left)}"

@@ -19,8 +19,8 @@ from tb_gpu_doctor.analysis.trace_analysis import candidates_of
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Int64
 
 Stretches = tuple[tuple[int, ...], tuple[int, ...]]
-# So many stretches of exposed communication are told as they are, and as many more as there are collectives; of more,
-# those closest together become one.
+# So many stretches of exposed communication are told as they are, and one more for two collectives. Of more, the
+# short ones between them become one: computation that covers a collective leaves thousands of slivers.
 _MOST_STRETCHES = 64
 
 
@@ -77,14 +77,14 @@ class ExposedFacts:
 
     Attributes:
         whole: all of it. Where computation covers a collective in many places, stretches close together are one here.
-        amount: how much of each stretch is exposed: all of it, but where several became one.
+        hidden: how much of each stretch is not exposed after all: none, but where several became one.
         moving: copies between GPUs, which move data from their start on.
         unmatched: kernels that cannot be matched, since they start outside the window.
         longest: the longest communication inside the window, the longest first.
     """
 
     whole: Stretches
-    amount: tuple[int, ...]
+    hidden: tuple[int, ...]
     moving: Stretches
     unmatched: Stretches
     longest: tuple[Place, ...]
@@ -164,28 +164,32 @@ def exposed_facts(
 
     inside = sent[(start < window.end) & (end > window.start)]
     longest = inside[np.argsort(-events.duration[inside], kind="stable")[:most]]
-    start_of, length, amount = _told(whole, kernels, _MOST_STRETCHES + int(np.count_nonzero(~copies)))
+    most_told = _MOST_STRETCHES + int(np.count_nonzero(~copies)) // 2
+    start_of, length, hidden = _told(whole, intervals.union(start, end), most_told)
     return ExposedFacts(
         whole=(tuple(start_of.tolist()), tuple(length.tolist())),
-        amount=tuple(amount.tolist()),
+        hidden=tuple(hidden.tolist()),
         moving=part(np.flatnonzero(copies)),
         unmatched=part(np.flatnonzero(outside)),
         longest=tuple(file.device_place(row) for row in longest.tolist()),
     )
 
 
-def _told(whole: IntervalSet, kernels: IntervalSet, most: int) -> tuple[Int64, Int64, Int64]:
-    """Start, length and exposed amount of about ``most`` stretches; only those inside one stretch of kernels join."""
+def _told(whole: IntervalSet, sent: IntervalSet, most: int) -> tuple[Int64, Int64, Int64]:
+    """Start, length and hidden amount of stretches: the ``most`` longest ones, and between them the others joined.
+
+    Only what lies in one stretch of communication is joined, so that no step and no collective gets another one's time.
+    """
     start, end = whole
     if len(start) <= most:
-        return start, end - start, end - start
-    apart = np.where(
-        np.diff(np.searchsorted(kernels[0], start, side="right")) == 0, start[1:] - end[:-1], np.iinfo(np.int64).max
-    )
-    border = np.partition(apart, len(start) - most - 1)[len(start) - most - 1]
-    first = np.flatnonzero(np.concatenate(([True], (apart > border) | (apart == np.iinfo(np.int64).max))))
+        return start, end - start, np.zeros(len(start), np.int64)
+    kept = np.zeros(len(start), np.bool_)
+    kept[np.argsort(start - end, kind="stable")[:most]] = True
+    within = np.searchsorted(sent[0], start, side="right")
+    first = np.flatnonzero(np.concatenate(([True], kept[1:] | kept[:-1] | (np.diff(within) != 0))))
     last = np.append(first[1:] - 1, len(start) - 1)
-    return start[first], end[last] - start[first], np.add.reduceat(end - start, first)
+    length = end[last] - start[first]
+    return start[first], length, length - np.add.reduceat(end - start, first)
 
 
 @dataclass(frozen=True)
@@ -230,7 +234,8 @@ def split_communication(facts: ExposedFacts, start: Int64, end: Int64, wait: Int
     Returns:
         Data that moves; and collectives that cannot be split; and waiting in collectives.
     """
-    whole = Exposed(*as_intervals(facts.whole), np.array(facts.amount, np.int64))
+    begin, stop = as_intervals(facts.whole)
+    whole = Exposed(begin, stop, stop - begin - np.array(facts.hidden, np.int64))
     matched = wait >= 0
     moves = _joined([as_intervals(facts.moving), (start[matched] + wait[matched], end[matched])])
     unsplit = _joined([moves, as_intervals(facts.unmatched), (start[~matched], end[~matched])])
@@ -244,7 +249,7 @@ def _part(whole: Exposed, found: IntervalSet) -> Exposed:
         return whole
     length, amount = whole.end[at] - whole.start[at], whole.amount[at]
     share = ((end - start) * (amount / np.maximum(length, 1))).astype(np.int64)
-    return Exposed(start, end, np.where(amount == length, end - start, share))
+    return Exposed(start, end, np.where(end - start == length, amount, np.where(amount == length, end - start, share)))
 
 
 def as_intervals(stretches: Stretches) -> IntervalSet:

@@ -116,14 +116,19 @@ def same_parts(columns: Columns, files: list[FileFacts]) -> None:
             )
             found = job.exposed[which, device]
             expected = (moving - base, whole - unsplit, unsplit - moving)
-            assert (found.moving, found.waiting, found.unsplit) == expected
-            assert np.array_equal(
-                parts_of_window(files, which, device, job), window_parts(trace, analysis, device, wait)
-            )
+            # what is told of slivers in sums moves a split by no more than they are in all
+            length, hidden = np.array(gpu.exposed.whole[1], np.int64), np.array(gpu.exposed.hidden, np.int64)
+            slivers = int((length - hidden)[hidden > 0].sum())
+            assert found.total == sum(expected)
+            assert np.abs(np.subtract((found.moving, found.waiting, found.unsplit), expected)).max() <= slivers
+            assert slivers <= 0.02 * window.length
+            apart = parts_of_window(files, which, device, job) - window_parts(trace, analysis, device, wait)
+            assert np.abs(apart).max() <= slivers and apart.sum() == 0
             if gpu.steps is not None:
                 wall, parts = parts_of_steps(files, which, device, job)
                 known_wall, known_parts = step_parts(trace, analysis, device, wait)
-                assert np.array_equal(wall, known_wall) and np.array_equal(parts, known_parts)
+                assert np.array_equal(wall, known_wall) and (parts.sum(axis=1) == known_parts.sum(axis=1)).all()
+                assert np.abs(parts - known_parts).max(initial=0) <= slivers
 
 
 def written(run: SimulatedRun | SimulatedJob, folder: Path) -> Columns:

@@ -174,7 +174,7 @@ def test_a_file_whose_process_dies_gets_a_second_try(two_workers, jobs: Path):
     files[1], files[2] = deadly(files[1], [9]), deadly(files[2], [9])
     seen: list[float] = []
     found = read_files(files, lambda _stage, done: seen.append(done))
-    assert [outcome[0].path for outcome in found] == [file.path for file in files]
+    assert [outcome.facts.path for outcome in found] == [file.path for file in files]
     assert seen == sorted(seen) and seen[-1] == 1.0
 
 
@@ -184,7 +184,7 @@ def test_a_file_whose_process_dies_again_is_reported(two_workers, jobs: Path):
     first, *others = read_files(files, lambda _stage, _done: None)
     assert isinstance(first, ProfileError)
     assert (first.code, first.path, first.params) == ("worker_died", files[0].path, {"reason": "exit status 9"})
-    assert [outcome[0].rank for outcome in others] == [1, 2, 3]
+    assert [outcome.facts.rank for outcome in others] == [1, 2, 3]
     sentence = error_sentence(first, "en")
     assert files[0].path in sentence and "memory" in sentence
 
