@@ -157,7 +157,12 @@ def test_a_rank_whose_gpu_does_next_to_nothing_is_idle() -> None:
         events = made.trace.device_events
         kept = np.arange(len(events)) < max(1, round(part * len(events)))
         fewer = {spec.name: getattr(events, spec.name)[kept] for spec in dataclasses.fields(events)}
-        return dataclasses.replace(made, trace=dataclasses.replace(made.trace, device_events=DeviceEvents(**fewer)))
+        steps = dataclasses.replace(made.analysis.steps, event_step=made.analysis.steps.event_step[kept])
+        return dataclasses.replace(
+            made,
+            trace=dataclasses.replace(made.trace, device_events=DeviceEvents(**fewer)),
+            analysis=dataclasses.replace(made.analysis, steps=steps),
+        )
 
     full = [rank(number, 1.0) for number in range(3)]
     busy = full[0].trace.device_events.duration

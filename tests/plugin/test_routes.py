@@ -227,7 +227,7 @@ def test_the_extremes_of_time_do_not_overflow(site: Site):
     most = (1 << 62) - 1
     answer = site.session(f"timeline/bins?start_ps={-most}&end_ps={most}&width=8192")
     assert answer.status_code == 200
-    cells = np.frombuffer(answer.data, np.uint8, offset=12).reshape(2, 13, 8192)
+    cells = np.frombuffer(answer.data, np.uint8, offset=12).reshape(2, len(LANE_CATEGORIES), 8192)
     assert cells[0, 0].sum() == 1 and cells[1, 1].sum() == 1 and cells[0, 3].sum() == 1
     events = site.session(f"timeline/events?start_ps={-most}&end_ps={most}")
     assert events.status_code == 200
