@@ -7,7 +7,16 @@ import { Header } from "./shell/Header";
 import { Nav, PANEL_ID, tabId } from "./shell/Nav";
 import { dark } from "./state/host";
 import { shownProfile } from "./state/resource";
-import { diagnosis, loadDiagnosis, missingSession, refreshSessions, selectedInfo, sessions, view } from "./state/store";
+import {
+  diagnosis,
+  loadDiagnosis,
+  missingSession,
+  refreshSessions,
+  retryDiagnosis,
+  selectedInfo,
+  sessions,
+  view,
+} from "./state/store";
 import { DocDialog } from "./ui/DocDialog";
 import { Boundary, Cancelled, Failed, Loading } from "./ui/Section";
 import { offeredViews } from "./views/registry";
@@ -26,7 +35,7 @@ function Views() {
       <>
         {problem ? <p class="state notice">{cleanText(problem.slice(0, 2000))}</p> : null}
         {status === "failed" && error && error.message !== problem ? (
-          <Failed error={error} retry={() => void refreshSessions()} />
+          <Failed error={error} retry={retryDiagnosis} />
         ) : null}
         {status === "cancelled" ? <Cancelled resume={loadDiagnosis} /> : null}
         {status === "loading" ? (
@@ -47,7 +56,7 @@ function Views() {
   return (
     <>
       <Nav views={views} active={active.id} />
-      {status === "failed" && error ? <Failed error={error} retry={loadDiagnosis} /> : null}
+      {status === "failed" && error ? <Failed error={error} retry={retryDiagnosis} /> : null}
       <div
         class={status === "loading" ? "view stale" : "view"}
         id={PANEL_ID}

@@ -14,8 +14,10 @@ async function start(busy = 0) {
   const asked: string[] = [];
   const stopped: string[] = [];
   let left = busy;
-  ({ close } = await serve((url, response) => {
-    if (url.searchParams.get("cancel") === "1") {
+  ({ close } = await serve((url, response, request) => {
+    if (request.method === "POST") {
+      // Who waits no longer, and what only our own page can send.
+      expect(request.headers["x-gpu-doctor-viewer"]).toMatch(/^[A-Za-z0-9-]{8,64}$/);
       stopped.push(`${url.pathname.split("/").at(-1)} ${url.searchParams.get("run")}`);
       json(response, 200, { state: "unknown", stage: "reading", progress: 0 });
       return;
@@ -76,7 +78,7 @@ describe("an answer about the shown profile", () => {
     await expect.poll(() => resource.remote.peek().progress?.progress).toBe(0.5);
     resource.cancel();
     expect(resource.remote.peek()).toMatchObject({ status: "cancelled", data: null });
-    await expect.poll(() => stopped).toEqual(["progress a"]);
+    await expect.poll(() => stopped).toEqual(["cancel a"]);
     await new Promise((resolve) => setTimeout(resolve, 300));
     expect(resource.remote.peek().status).toBe("cancelled");
     resource.want(true);

@@ -93,7 +93,7 @@ class Histories:
         self._summaries = Summaries()
         self._analyses: Analyses[HistoryView] = Analyses(max_results=8, workers=1)
 
-    def view(self, run: str | None) -> HistoryView:
+    def view(self, run: str | None, viewer: str = "") -> HistoryView:
         """The history of the newest sessions of a run, or of the whole logdir.
 
         Raises:
@@ -112,11 +112,13 @@ class Histories:
         newest = found[:MAX_SESSIONS]
         key = "\n".join(one.key for one in newest)
         owner = "all" if run is None else f"run {run}"
-        job = self._analyses.submit(key, owner, lambda report: build(newest, self._summaries, self._summarize, report))
+        job = self._analyses.submit(
+            key, owner, lambda report: build(newest, self._summaries, self._summarize, report), viewer
+        )
         if job.error is not None:
             raise RequestError(500, job.error.code, path="")
         if job.result is None:
-            raise NotReady(job.progress)
+            raise NotReady(self._analyses.progress(job))
         return job.result
 
 

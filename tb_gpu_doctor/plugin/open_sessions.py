@@ -71,18 +71,22 @@ class OpenSessions:
             raise RequestError(404, "unknown_session", path=name, name=name)
         return found
 
-    def view(self, found: FoundSession) -> SessionView:
-        """The view of a session, whose analysis begins unless it has.
+    def view(self, found: FoundSession, viewer: str = "") -> SessionView:
+        """The view of a session, whose analysis is put into the queue unless it has been.
+
+        Args:
+            found: the session.
+            viewer: who waits for it.
 
         Raises:
             RequestError: it failed.
-            NotReady: it still runs.
+            NotReady: it waits for its turn, or runs.
         """
-        job = self._analyses.submit(found.key, found.owner, functools.partial(self._open, found))
+        job = self._analyses.submit(found.key, found.owner, functools.partial(self._open, found), viewer)
         if job.error is not None:
             raise _failure(found, job.error)
         if job.result is None:
-            raise NotReady(job.progress)
+            raise NotReady(self._analyses.progress(job))
         return job.result
 
     def summary(self, found: FoundSession, report: Report) -> RunSummary:
@@ -95,11 +99,15 @@ class OpenSessions:
     def progress(self, found: FoundSession) -> Progress:
         """How far the analysis of a session has come, without beginning one."""
         job = self._analyses.peek(found.key)
-        return job.progress if job is not None else Progress()
+        return self._analyses.progress(job) if job is not None else Progress()
 
-    def cancel(self, found: FoundSession) -> None:
-        """End the analysis of a session."""
-        self._analyses.cancel(found.key)
+    def cancel(self, found: FoundSession, viewer: str) -> None:
+        """A viewer waits no longer; the analysis ends unless somebody else does."""
+        self._analyses.cancel(found.key, viewer)
+
+    def retry(self, found: FoundSession) -> None:
+        """Let the next question begin a failed analysis anew."""
+        self._analyses.retry(found.key)
 
     def _open(self, found: FoundSession, report: Report) -> SessionView:
         session = dataclasses.replace(found.session, run=found.run)  # by the name that the tab knows it

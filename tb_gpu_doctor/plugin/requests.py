@@ -28,6 +28,32 @@ def language(request: Request) -> str:
     return pick_language(request.args.get("lang", ""))
 
 
+# Sent by the tab with each request: a header of our own, which the page of another site cannot send.
+VIEWER_HEADER = "X-GPU-Doctor-Viewer"
+
+
+def viewer_of(request: Request) -> str:
+    """Who asks: what the tab calls itself, else the address that the request comes from."""
+    name = request.headers.get(VIEWER_HEADER, "")
+    return name if re.fullmatch(r"[A-Za-z0-9-]{8,64}", name) else f"address {request.remote_addr}"
+
+
+def own_page(request: Request, changes: bool) -> None:
+    """Refuse what the page of another site has a browser ask.
+
+    Args:
+        request: what is asked.
+        changes: whether it changes anything; then it must come from the tab, or from a program that says its name.
+
+    Raises:
+        RequestError: 403.
+    """
+    if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+        raise RequestError(403, "foreign_page")
+    if changes and VIEWER_HEADER not in request.headers:
+        raise RequestError(403, "foreign_page")
+
+
 def name_argument(request: Request, name: str, most: int = MAX_VALUE_CHARS) -> str:
     """A text parameter of bounded length; "" when absent."""
     value = request.args.get(name, "")

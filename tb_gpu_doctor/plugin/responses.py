@@ -67,7 +67,7 @@ def error_answer(request: Request, error: RequestError) -> Response:
     """The error object of docs/http_api.md."""
     lang = pick_language(request.args.get("lang", ""))
     body = {"error": {"code": error.code, "message": say(error.phrase, lang), "path": error.path}}
-    headers = [("Allow", "GET")] if error.status == 405 else None
+    headers = [("Allow", str(error.params["allow"]))] if error.status == 405 else None
     return _respond(request, to_json(body), JSON_TYPE, code=error.status, headers=headers)
 
 

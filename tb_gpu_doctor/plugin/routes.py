@@ -23,11 +23,13 @@ from tb_gpu_doctor.plugin.requests import (
     lane_argument,
     language,
     name_argument,
+    own_page,
     range_arguments,
     series_arguments,
     session_argument,
     time_argument,
     unix_ms_range,
+    viewer_of,
 )
 from tb_gpu_doctor.plugin.responses import (
     StaticFile,
@@ -114,8 +116,13 @@ class Routes:
             "/history": self._history,
             "/doc": self._doc,
         }
-        handlers |= {f"/{name}": file.answer for name, file in self._static.items()}
-        return {path: _wsgi(handler) for path, handler in handlers.items()}
+        changing: dict[str, Handler] = {"/cancel": self._cancel, "/retry": self._retry}
+        static = {f"/{name}": _wsgi(file.answer, guarded=False) for name, file in self._static.items()}
+        return (
+            {path: _wsgi(handler) for path, handler in handlers.items()}
+            | {path: _wsgi(handler, method="POST") for path, handler in changing.items()}
+            | static
+        )
 
     def _sessions(self, request: Request) -> Response:
         from tb_gpu_doctor.report.sentences import error_sentence
@@ -142,9 +149,16 @@ class Routes:
         return json_answer(request, self._view(request).diagnosis_json(language(request)))
 
     def _progress(self, request: Request) -> Response:
+        return json_answer(request, self._open.progress(self._found(request)).to_dict())
+
+    def _cancel(self, request: Request) -> Response:
         found = self._found(request)
-        if int_argument(request, "cancel", 0, 1, default=0):
-            self._open.cancel(found)
+        self._open.cancel(found, viewer_of(request))
+        return json_answer(request, self._open.progress(found).to_dict())
+
+    def _retry(self, request: Request) -> Response:
+        found = self._found(request)
+        self._open.retry(found)
         return json_answer(request, self._open.progress(found).to_dict())
 
     def _meta(self, request: Request) -> Response:
@@ -286,7 +300,10 @@ class Routes:
             for name in ("batch_before", "batch_after")
         ]
         views = [
-            self._open.view(self._open.find(name_argument(request, f"{which}_run"), session_argument(request, which)))
+            self._open.view(
+                self._open.find(name_argument(request, f"{which}_run"), session_argument(request, which)),
+                viewer_of(request),
+            )
             for which in ("before", "after")
         ]
         return json_answer(
@@ -295,7 +312,7 @@ class Routes:
 
     def _history(self, request: Request) -> Response:
         run = name_argument(request, "run") if "run" in request.args else None
-        return json_answer(request, self._histories.view(run).answer(language(request)))
+        return json_answer(request, self._histories.view(run, viewer_of(request)).answer(language(request)))
 
     def _doc(self, request: Request) -> Response:
         page = name_argument(request, "page")
@@ -310,7 +327,7 @@ class Routes:
         return self._open.find(name_argument(request, "run"), name_argument(request, "session", MAX_SESSION_CHARS))
 
     def _view(self, request: Request) -> SessionView:
-        return self._open.view(self._found(request))
+        return self._open.view(self._found(request), viewer_of(request))
 
 
 @functools.lru_cache(maxsize=256)
@@ -328,13 +345,17 @@ def _page_html(page: str, lang: str) -> str:
     return html
 
 
-def _wsgi(handler: Handler) -> WsgiApp:
+def _wsgi(handler: Handler, method: str = "GET", guarded: bool = True) -> WsgiApp:
+    """The application of a route; ``guarded``: not for pages of other sites."""
+
     def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         keep_collections_short()  # now that everything of TensorBoard is loaded
         request = Request(environ)
         try:
-            if request.method != "GET":
-                raise RequestError(405, "method_not_allowed")
+            if request.method != method:
+                raise RequestError(405, "method_not_allowed", allow=method)
+            if guarded:
+                own_page(request, changes=method == "POST")
             response = handler(request)
         except NotReady as waiting:
             response = json_answer(request, waiting.progress.to_dict(), status=202)

@@ -277,3 +277,113 @@ def test_a_helpers_thread_is_not_stopped() -> None:
     assert worker.cancel("key")
     cancelled.set()
     assert done(job).result is None and reported.is_set()
+
+
+class Line:
+    """A queue behind one analysis that runs until it is let go."""
+
+    def __init__(self) -> None:
+        self.worker: Analyses[Sized] = Analyses(workers=1)
+        self.ran: list[str] = []
+        self._go = threading.Event()
+        self.first = self.worker.submit("first", "first", self._wait, "somebody")
+        while self.first.progress.state != "running":
+            time.sleep(0.001)
+
+    def _wait(self, report: Report) -> Sized:
+        while not self._go.wait(0.005):
+            report("reading", 0.1)
+        return Sized(1)
+
+    def ask(self, key: str, viewer: str) -> Job[Sized]:
+        job = self.worker.submit(key, key, lambda _report: self.ran.append(key) or Sized(1), viewer)
+        time.sleep(0.001)  # clocks may be coarse
+        return job
+
+    def let_go(self) -> None:
+        self._go.set()
+
+
+def test_of_one_viewer_the_newest_wish_comes_first_and_nobody_waits_for_anothers_pile() -> None:
+    line = Line()
+    jobs = [line.ask(f"pile {number}", "greedy") for number in range(50)]
+    mine = line.ask("mine", "patient")
+    newest = line.ask("newest", "greedy")
+    assert line.worker.progress(mine).ahead == 0 and line.worker.progress(newest).ahead == 1
+    assert line.worker.progress(jobs[0]).to_dict() == {
+        "state": "queued", "stage": "reading", "progress": 0.0, "ahead": 51, "queued": 52
+    }  # fmt: skip
+    line.let_go()
+    done(jobs[0])
+    assert line.ran == ["mine", "newest", *(f"pile {number}" for number in reversed(range(50)))]
+
+
+def test_what_somebody_looks_at_now_comes_before_what_was_asked_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analyses, "NOW_S", 0.05)
+    line = Line()
+    left = line.ask("left", "one")
+    time.sleep(0.1)
+    looked_at = line.ask("looked at", "two")
+    assert line.worker.progress(looked_at).ahead == 0 and line.worker.progress(left).ahead == 1
+    line.ask("left", "one")  # it is looked at again
+    assert line.worker.progress(left).ahead == 0
+
+
+def test_what_nobody_waits_for_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = Line()
+    forgotten, wanted = line.ask("forgotten", "one"), line.ask("wanted", "two")
+    forgotten.waiting["one"] -= analyses.LEASE_S + 1
+    line.let_go()
+    assert done(wanted).result == Sized(1) and line.ran == ["wanted"]
+    assert line.worker.peek("forgotten") is None and not forgotten.finished.is_set()
+    assert done(line.ask("forgotten", "one")).result == Sized(1), "asking starts it anew"
+
+
+def test_work_that_nobody_waits_for_makes_room_when_others_wait() -> None:
+    line = Line()
+    line.first.waiting["somebody"] -= analyses.LEASE_S + 1
+    time.sleep(0.05)
+    assert line.first.progress.state == "running", "alone it may go on"
+    assert done(line.ask("wanted", "two")).result == Sized(1)
+    assert line.first.finished.is_set() and line.first.result is None
+
+
+def test_the_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analyses, "MAX_QUEUED", 5)
+    line = Line()
+    for number in range(2000):
+        line.ask(f"pile {number}", "greedy")
+    mine = line.ask("mine", "patient")
+    assert line.worker.progress(mine).to_dict() | {"stage": ""} == {
+        "state": "queued", "stage": "", "progress": 0.0, "ahead": 1, "queued": 5
+    }, "behind what the other one looks at now, and nothing else of it"  # fmt: skip
+    assert len(line.worker._queue) == 5 and len(line.worker._jobs) == 6
+    line.let_go()
+    done(mine)
+    settled(line.worker)
+    assert len(line.ran) == 5
+
+
+def test_one_viewers_cancel_does_not_end_what_another_waits_for() -> None:
+    line = Line()
+    line.worker.submit("first", "first", line._wait, "another")
+    queued = line.ask("queued", "somebody")
+    line.ask("queued", "another")
+    for key in ("first", "queued"):
+        assert not line.worker.cancel(key, "somebody") and line.worker.peek(key) is not None
+    assert not line.first.cancelled
+    assert line.worker.cancel("queued", "another") and line.worker.peek("queued") is None
+    assert line.worker.cancel("first", "another")
+    assert done(line.first).result is None and not queued.finished.is_set()
+
+
+def test_a_failure_is_tried_again_when_somebody_says_so() -> None:
+    def fail(_report: Report) -> Sized:
+        raise ProfileError("truncated", "a", offset=3)
+
+    worker: Analyses[Sized] = Analyses(workers=1)
+    failed = done(worker.submit("key", "place", fail))
+    assert worker.submit("key", "place", lambda _report: Sized(1)) is failed
+    assert worker.retry("key") and not worker.retry("key")
+    again = done(worker.submit("key", "place", lambda _report: Sized(1)))
+    assert again.result == Sized(1) and not worker.retry("key"), "what is done stays"

@@ -187,6 +187,69 @@ def test_only_get_is_answered(site: Site, route: str, method: str):
     assert answer.headers["Allow"] == "GET"
 
 
+@pytest.mark.parametrize("route", ["cancel", "retry"])
+def test_what_changes_anything_is_asked_by_post_from_the_tab(site: Site, route: str):
+    address = f"{route}?run=a&session=s"
+    answer = site.get(address)
+    assert (answer.status_code, answer.headers["Allow"]) == (405, "POST") and "POST" in error_of(answer)["message"]
+    # A form of another site can be sent by POST, but with no header of ours.
+    answer = site.get(address, method="POST")
+    assert (answer.status_code, error_of(answer)["code"]) == (403, "foreign_page")
+    for origin in ("cross-site", "same-site"):
+        headers = {"X-GPU-Doctor-Viewer": "12345678", "Sec-Fetch-Site": origin}
+        assert site.get(address, method="POST", headers=headers).status_code == 403
+    for origin in ("same-origin", "none"):
+        headers = {"X-GPU-Doctor-Viewer": "12345678", "Sec-Fetch-Site": origin}
+        assert site.get(address, method="POST", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("route", [*SESSION_ROUTES, "sessions", "progress", "history", "kernels.csv"])
+def test_pages_of_other_sites_start_nothing(site: Site, route: str):
+    mark = "&" if "?" in route else "?"
+    answer = site.get(f"{route}{mark}run=a&session=s", headers={"Sec-Fetch-Site": "cross-site"})
+    assert (answer.status_code, error_of(answer)["code"]) == (403, "foreign_page")
+    assert site.session("progress").json["state"] == "unknown"
+
+
+def test_one_who_stops_waiting_does_not_end_what_another_waits_for(tmp_path: Path):
+    add_session(tmp_path, "a", "s")
+    release = threading.Event()
+
+    def slow(session: Session, report: Report) -> SessionView:
+        while not release.wait(0.01):
+            report("decoding", 0.5)
+        return view_of(session, report)
+
+    site = Site(tmp_path, slow)
+    one, two = ({"X-GPU-Doctor-Viewer": name * 8} for name in "12")
+    address = "run=a&session=s"
+    for viewer in (one, two):
+        assert site.get(f"diagnosis?{address}", headers=viewer).status_code == 202
+    while site.session("progress").json["state"] != "running":
+        time.sleep(0.01)
+    assert site.get(f"cancel?{address}", method="POST", headers=one).json["state"] == "running"
+    assert site.get(f"cancel?{address}", method="POST", headers=two).json["state"] == "unknown"
+    release.set()
+    assert site.session("diagnosis").status_code == 200
+
+
+def test_a_failed_analysis_is_tried_again_by_post(tmp_path: Path):
+    add_session(tmp_path, "a", "s")
+    calls = []
+
+    def once(session: Session, report: Report) -> SessionView:
+        calls.append(1)
+        if len(calls) == 1:
+            raise ProfileError("worker_died", session.path, reason="SIGKILL")
+        return view_of(session, report)
+
+    site = Site(tmp_path, once)
+    for _ in range(3):
+        assert site.session("diagnosis").status_code == 500
+    assert site.get("retry?run=a&session=s", method="POST", headers={"X-GPU-Doctor-Viewer": "12345678"}).is_json
+    assert site.session("diagnosis").status_code == 200 and len(calls) == 2
+
+
 @pytest.mark.parametrize(
     "query",
     [

@@ -52,11 +52,25 @@ async function failure(response: Response): Promise<ApiError> {
 /** Who answers: the server, or what a report of one file holds. */
 export type Transport = (route: string, params: Params, signal?: AbortSignal) => Promise<Response>;
 
-let answer: Transport = (route, params, signal) => fetch(routeUrl(route, params), { signal });
+/** What this page is called among those that wait for the server: a header that no page of another site can send. */
+const VIEWER = {
+  "X-GPU-Doctor-Viewer": Array.from(crypto.getRandomValues(new Uint32Array(4)), (n) => n.toString(36)).join("-"),
+};
+
+let answer: Transport = (route, params, signal) => fetch(routeUrl(route, params), { signal, headers: VIEWER });
 
 /** From now on somebody else answers in the server's place. */
 export function answerFrom(transport: Transport): void {
   answer = transport;
+}
+
+/** Asks the server to change something; whether it did shows in its next answers. */
+export async function post(route: string, params: Params): Promise<void> {
+  try {
+    await fetch(routeUrl(route, params), { method: "POST", headers: VIEWER });
+  } catch {
+    // The question that follows says what is wrong.
+  }
 }
 
 /** Fetches a route, following 202 answers until the work behind them is done. */

@@ -1,5 +1,5 @@
 import { type Bins, type EventColumns, parseBins, parseEvents } from "./binary";
-import { getBytes, getJson, type RequestOptions } from "./client";
+import { getBytes, getJson, post, type RequestOptions } from "./client";
 import type { Diagnosis, MomentDetails, ProfileId, SessionsAnswer, TimelineMeta } from "./types";
 
 /** One function a route of docs/http_api.md. */
@@ -12,10 +12,13 @@ export const fetchSessions = (lang: string, options?: RequestOptions) =>
 export const fetchDiagnosis = (profile: ProfileId, lang: string, options?: RequestOptions) =>
   getJson<Diagnosis>("diagnosis", { ...id(profile), lang }, options);
 
-/** Ends the server's work on a profile; nobody waits for the answer. */
+/** This page waits no longer; the server's work on a profile ends unless another page does. */
 export const stopAnalysis = (profile: ProfileId): void => {
-  getJson("progress", { ...id(profile), cancel: 1 }).catch(() => {});
+  void post("cancel", id(profile));
 };
+
+/** Lets a failed analysis begin anew with the next question. */
+export const retryAnalysis = (profile: ProfileId): Promise<void> => post("retry", id(profile));
 
 export const fetchMeta = (profile: ProfileId, lang: string, options?: RequestOptions) =>
   getJson<TimelineMeta>("timeline/meta", { ...id(profile), lang }, options);

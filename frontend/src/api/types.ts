@@ -33,6 +33,8 @@ export interface Progress {
   state: string;
   stage: string;
   progress: number;
+  /** While it waits for its turn: how many come before it. */
+  ahead?: number;
 }
 
 export type Verdict = "critical" | "warning" | "ok" | "cannot_tell";

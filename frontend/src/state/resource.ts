@@ -1,7 +1,7 @@
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { RequestOptions } from "../api/client";
-import { stopAnalysis } from "../api/routes";
+import { retryAnalysis, stopAnalysis } from "../api/routes";
 import type { ProfileId } from "../api/types";
 import { type Lang, lang } from "../i18n";
 import { visible } from "./host";
@@ -52,6 +52,12 @@ export class Resource<T> {
     this.want();
     await this.running;
     return this.remote.peek().data;
+  }
+
+  /** After a failure: asks again, and the server tries anew. */
+  retry(): void {
+    const profile = shownProfile.peek();
+    if (profile) void retryAnalysis(profile).then(() => this.want(true));
   }
 
   /** Stops waiting, and the server's work with it. */

@@ -1,7 +1,7 @@
 import { batch, computed, effect, signal } from "@preact/signals";
 import { sleep } from "../api/client";
 import { findProfiler, type ProfilerInfo, profilerHosts, profilerRun } from "../api/profiler";
-import { fetchDiagnosis, fetchMeta, fetchSessions } from "../api/routes";
+import { fetchDiagnosis, fetchMeta, fetchSessions, retryAnalysis } from "../api/routes";
 import { isSnapshot } from "../api/snapshot/file";
 import type { Diagnosis, ProfileId, SessionInfo, SessionsAnswer, TimelineMeta } from "../api/types";
 import { isLang, type Lang, lang } from "../i18n";
@@ -160,6 +160,12 @@ export function loadDiagnosis(): void {
   const language: Lang = lang.peek();
   void diagnosis.load((options) => fetchDiagnosis(profile, language, options), keep);
   void loadProfilerHosts(profile);
+}
+
+/** After a failure: the server tries anew. */
+export function retryDiagnosis(): void {
+  const profile = shownProfile.peek();
+  if (profile) void retryAnalysis(profile).then(loadDiagnosis);
 }
 
 async function loadProfilerHosts(profile: ProfileId, again = false): Promise<void> {

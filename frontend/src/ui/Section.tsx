@@ -2,7 +2,7 @@ import { Component, type ComponentChildren } from "preact";
 import type { ApiError } from "../api/errors";
 import type { Progress } from "../api/types";
 import { cleanText, formatPercent, shorten } from "../format";
-import { t, tId } from "../i18n";
+import { plural, t, tId } from "../i18n";
 import { type Resource, useResource } from "../state/resource";
 import { Icon } from "./Icon";
 
@@ -63,7 +63,13 @@ interface LoadingProps {
 
 /** How far the server is, or that we wait for it. */
 export function Loading({ label, progress, cancel }: LoadingProps) {
-  const stage = progress ? tId("stage", progress.stage || progress.state) : "";
+  const stage = !progress
+    ? ""
+    : progress.state === "queued"
+      ? progress.ahead
+        ? plural("stage_queued_behind", progress.ahead)
+        : t("stage_queued")
+      : tId("stage", progress.stage || progress.state);
   const known = progress && progress.progress > 0;
   return (
     <div class="state loading">
@@ -110,7 +116,7 @@ export function Answer<T>({ resource, label, children }: RemoteViewProps<T>) {
   const again = () => resource.want(true);
   return (
     <>
-      {status === "failed" && error ? <Failed error={error} retry={again} /> : null}
+      {status === "failed" && error ? <Failed error={error} retry={() => resource.retry()} /> : null}
       {status === "cancelled" ? <Cancelled resume={again} /> : null}
       {status === "loading" && !data ? (
         <Loading label={label} progress={progress} cancel={() => resource.cancel()} />

@@ -30,6 +30,8 @@ export const common = {
     "The stock Profiler plugin is not installed here, so there are no links into its trace viewer (pip install tensorboard-plugin-profile).",
   profiler_unknown_run: "The stock Profiler does not list this session, so there are no links into its trace viewer.",
   stage_queued: "waiting for its turn",
+  stage_queued_behind_one: "waiting for its turn, {n} before it",
+  stage_queued_behind_other: "waiting for its turn, {n} before it",
   stage_running: "running",
   stage_reading: "reading files",
   stage_decoding: "decoding",

@@ -33,6 +33,8 @@ export const common: Texts<typeof en> = {
     "El plugin Profiler no está instalado aquí, así que no hay enlaces a su visor de trazas (pip install tensorboard-plugin-profile).",
   profiler_unknown_run: "El Profiler no muestra esta sesión, así que no hay enlaces a su visor de trazas.",
   stage_queued: "en espera de turno",
+  stage_queued_behind_one: "en espera de turno, {n} por delante",
+  stage_queued_behind_other: "en espera de turno, {n} por delante",
   stage_running: "en marcha",
   stage_reading: "leyendo archivos",
   stage_decoding: "decodificando",
