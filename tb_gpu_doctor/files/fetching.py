@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from tb_gpu_doctor.errors import RemoteError
 from tb_gpu_doctor.files.names import is_remote, local_path, shown
+from tb_gpu_doctor.files.opening import open_regular
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.files.remote import RemoteFiles
@@ -52,7 +53,7 @@ def read_head(path: str, most: int) -> bytes:
     """
     path = local_path(path)
     if not is_remote(path):
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             return file.read(most)
     from tb_gpu_doctor.files.readers import reading
     from tb_gpu_doctor.files.remote import remote_at

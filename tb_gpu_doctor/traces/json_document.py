@@ -167,9 +167,9 @@ def parse_document(data: bytes | bytearray, path: str = "", is_cut: bool = False
     if begin not in (b"{", b"["):
         raise ProfileError("not_trace_json", path)
     try:
-        document = (_mostly_valid(data) if begin == b"{" else None) or _salvaged(data, path)
+        document = (_mostly_valid(data) if begin == b"{" else None) or _salvaged(data, path, is_cut)
     except msgspec.ValidationError:
-        raise ProfileError("not_trace_json", path) from None
+        raise ProfileError("cut_off" if is_cut else "not_trace_json", path) from None
     document.is_part |= is_cut
     if document.complete and document.complete[0].pid in (_LEGACY_HOST, _LEGACY_DEVICE):
         _categorise(document)
@@ -196,11 +196,11 @@ def _mostly_valid(data: bytes | bytearray) -> Document | None:
     return None
 
 
-def _salvaged(data: bytes | bytearray, path: str) -> Document:
+def _salvaged(data: bytes | bytearray, path: str, is_cut: bool) -> Document:
     """The readable events of a damaged file, or of a list of events."""
     found = salvage(bytes(data))
     if found is None or not found.events:
-        raise ProfileError(what_it_is(data), path)
+        raise ProfileError("cut_off" if is_cut else what_it_is(data), path)
     document = _decode(found.text)
     document.mended, document.lost, document.is_part = found.mended, found.lost, found.is_part
     return document

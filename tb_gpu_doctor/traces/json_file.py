@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from tb_gpu_doctor.errors import ProfileError
+from tb_gpu_doctor.files.opening import open_regular
 
 # Some 6 million events; the decoded ones take two to three times as much.
 MAX_BYTES = 2 << 30
@@ -37,7 +38,7 @@ def read_json_bytes(path: str, progress: Callable[[float], None] | None = None) 
             could be unpacked), ``malformed``, ``too_large`` or ``gzip_bomb``.
     """
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size == 0:
                 raise ProfileError("empty_file", path)

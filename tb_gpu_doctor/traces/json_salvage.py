@@ -135,7 +135,7 @@ class _Pieces:
         end_of_list = _END_OF_LIST.search(chunk)
         is_cut = is_last and end_of_list is None
         for number, text in enumerate(_attempts(chunk, is_cut)):
-            end = _end_of_value(text)
+            end = end_of_value(text)
             if end > 0 and _is_valid(text[:end]):
                 self.mended += number > 0
                 self._close(text[end:], starts[at + 1])
@@ -156,7 +156,7 @@ class _Pieces:
             return None
         self._long_looks -= 1
         text = self._data[starts[at] : starts[at] + _LONG_BYTES]
-        end = _end_of_value(text)
+        end = end_of_value(text)
         parts = bisect_left(starts, starts[at] + end) - at
         if end < 0 or parts < 2 or not _is_valid(text[:end]):
             return None
@@ -172,7 +172,7 @@ def _is_valid(text: bytes) -> bool:
         return False
 
 
-def _end_of_value(text: bytes) -> int:
+def end_of_value(text: bytes) -> int:
     """Behind the object or list that a text begins with; -1 where it does not end."""
     depth = 0
     for token in _TOKEN.finditer(text):
@@ -241,7 +241,7 @@ def _properties(head: bytes, tail: bytes) -> Iterator[bytes]:
             continue
         value = place[found.end() : found.end() + _MAX_EVENT_BYTES]
         if value.startswith((b"{", b"[")):
-            value = value[: max(0, _end_of_value(value))]
+            value = value[: max(0, end_of_value(value))]
         else:
             value = re.split(rb"[,}\]\n]", value[:256], maxsplit=1)[0].strip()
         for text in (value, _mended(value)):

@@ -11,25 +11,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tb_gpu_doctor.traces import classify
+from tb_gpu_doctor.traces import classify, kineto_categories
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass
 from tb_gpu_doctor.traces.json_document import Event, parse_all_args, parse_args, whole
 
-# Categories in lower case; files before 2022 wrote `Kernel`, `Memcpy`, `Runtime`, `Operator`.
-KERNEL, COPY, MEMSET = "kernel", "copy", "memset"
-DEVICE_CATEGORIES = {
-    "kernel": KERNEL, "gpu_memcpy": COPY, "memcpy": COPY, "gpu_memset": MEMSET, "memset": MEMSET,
-    "concurrent_kernel": KERNEL,
-}  # fmt: skip
-OPERATOR, CALL, FRAME, MARK, OVERHEAD = "operator", "call", "frame", "mark", "overhead"
-HOST_CATEGORIES = {
-    "cpu_op": OPERATOR, "operator": OPERATOR, "user_annotation": MARK, "python_function": FRAME,
-    "cuda_runtime": CALL, "cuda_driver": CALL, "runtime": CALL, "driver": CALL, "hip_runtime": CALL,
-    "hip_driver": CALL, "xpu_runtime": CALL, "xpu_driver": CALL, "mtia_runtime": CALL, "privateuse1_runtime": CALL,
-    "privateuse1_driver": CALL, "overhead": OVERHEAD,
-}  # fmt: skip
-# The whole recording, as one event.
-RECORDING_CATEGORY = "trace"
+KERNEL, COPY, MEMSET = kineto_categories.KERNEL, kineto_categories.COPY, kineto_categories.MEMSET
+OPERATOR, CALL, FRAME = kineto_categories.OPERATOR, kineto_categories.CALL, kineto_categories.FRAME
+MARK, OVERHEAD = kineto_categories.MARK, kineto_categories.OVERHEAD
+DEVICE_CATEGORIES, HOST_CATEGORIES = kineto_categories.DEVICE_CATEGORIES, kineto_categories.HOST_CATEGORIES
+RECORDING_CATEGORY = kineto_categories.RECORDING_CATEGORY
 
 # What an event is, as a number: the index.
 KINDS = ("", OPERATOR, CALL, FRAME, MARK, KERNEL, COPY, MEMSET, RECORDING_CATEGORY, OVERHEAD)

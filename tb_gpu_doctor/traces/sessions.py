@@ -1,9 +1,10 @@
 """Find the profile sessions of a logdir.
 
 A session is a folder ``<run>/plugins/profile/<session>/`` at any depth, holding one
-file a host; or, of PyTorch, one recording among the ``*.pt.trace.json[.gz]`` of any folder, one file
-a process. Callers may also name the run, the ``profile`` folder, the session folder or one file:
-whatever they have at hand works, on this machine or behind an address such as ``gs://...``.
+file a host; or, of PyTorch, one recording among the traces of any folder, one file a process, whatever they are
+called: what lies elsewhere and may be a profile by its suffix is told by its content. Callers may also name the
+run, the ``profile`` folder, the session folder or one file: whatever they have at hand works, on this machine or
+behind an address such as ``gs://...``.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from tb_gpu_doctor.files.system import LOCAL, Entry, Files, files_at
 from tb_gpu_doctor.phrase import Phrase
 from tb_gpu_doctor.recording_format import FILE_SUFFIX as RECORDING_SUFFIX
 from tb_gpu_doctor.recording_format import FOLDER as TELEMETRY_FOLDER
+from tb_gpu_doctor.traces.heads import CANDIDATE_SUFFIXES, Head, head_of, promises_a_trace, start_of_xspace
+from tb_gpu_doctor.traces.recordings import recordings
 from tb_gpu_doctor.traces.telemetry_homes import Home, home_beside, nearest_homes, recording_files
-from tb_gpu_doctor.traces.torch_names import TORCH_SUFFIXES, captures, natural_key, torch_stem, worker_of
+from tb_gpu_doctor.traces.torch_names import TORCH_SUFFIXES, natural_key, torch_stem, worker_of
 
 PROFILE_FOLDER = ("plugins", "profile")
 XPLANE_SUFFIX = ".xplane.pb"
@@ -34,9 +37,19 @@ _READABLE_SUFFIXES = (
 )
 # Formats that people have and that cannot be read: named instead of passed over in silence.
 UNREADABLE_SUFFIXES = ((".xplane.riegeli", "riegeli"),)
+_UNREADABLE = frozenset(form for _, form in UNREADABLE_SUFFIXES)
+_FORMATS = tuple(dict.fromkeys(form for _, form in (*_READABLE_SUFFIXES, *UNREADABLE_SUFFIXES)))
 # What one file may be called if a person names it.
 _JSON_SUFFIXES = (".json.gz", ".json")
 _SESSION_TIME = re.compile(r"^(\d{4})_(\d\d)_(\d\d)_(\d\d)_(\d\d)_(\d\d)")
+# How launchers and people call traces: behind an address, where each look would be a question, names must do.
+_REMOTE_TRACE = re.compile(
+    r"(?:^|[^a-z])(?:rank|trace|profile|worker|libkineto_activities)[._-]?\d*[^/]*\.json(?:\.gz)?$", re.IGNORECASE
+)
+# So many files without the name of a trace are opened in vain, in one folder and in all.
+_VAIN_IN_FOLDER, _VAIN_IN_ALL = 4, 500
+# Recordings of more processes than this are told apart by their names.
+_MOST_LOOKED_AT = 4096
 # Deeper trees than this are not logdirs; the bound also ends symlink mazes.
 MAX_DEPTH = 32
 # What a monitor recorded is listed beside the profiles, one entry a run, under this name and format.
@@ -75,6 +88,7 @@ class Session:
         files: sorted by host.
         problem: set when no file of the session can be read.
         homes: the nearest runs with telemetry.
+        started_unix_s: when it was recorded, where a file says.
     """
 
     run: str
@@ -85,11 +99,20 @@ class Session:
     modified_unix_s: float
     size_bytes: int
     homes: tuple[Home, ...] = ()
+    started_unix_s: float | None = None
 
     @property
     def is_telemetry(self) -> bool:
         """Whether it is no profile but what a monitor recorded."""
         return bool(self.files) and self.files[0].format == TELEMETRY
+
+    @property
+    def misplaced(self) -> str | None:
+        """The path of an XPlane file of the session that TensorBoard's own Profiler does not find where it lies."""
+        parts = re.split(r"[\\/]", self.path.rstrip("/\\"))
+        if tuple(parts[-3:-1]) == PROFILE_FOLDER:
+            return None
+        return next((file.path for file in self.files if file.format == "xplane" and file.problem is None), None)
 
     @property
     def named_unix_s(self) -> float | None:
@@ -105,10 +128,12 @@ class Session:
 
     @property
     def recorded_unix_s(self) -> float:
-        """When it was recorded: from the folder's name, else the newest file.
+        """When it was recorded: as a file says, else by the folder's name, else the newest file's time.
 
-        File times lie after a copy or a clone, the profiler's folder names do not.
+        Names are in the zone of whoever recorded, and file times lie after a copy or a clone.
         """
+        if self.started_unix_s is not None:
+            return self.started_unix_s
         named = self.named_unix_s
         if named is not None:
             return named
@@ -148,6 +173,8 @@ def find_sessions(path: str) -> SessionScan:
         raise ProfileError("missing_path", path) from None
     except (OSError, ValueError) as error:
         raise _folder_error(path, error) from None
+    if files is LOCAL and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise ProfileError("not_a_file", path)
     if files.isfile(path):
         beside = home_beside(path)
         if path.endswith(RECORDING_SUFFIX) and beside is not None:
@@ -158,15 +185,18 @@ def find_sessions(path: str) -> SessionScan:
     problems: list[ProfileError] = []
     sessions: list[Session] = []
     homes: list[Home] = []
-    for run, folder, torch in _session_folders(files, path, problems, homes):
-        if torch:
-            sessions.extend(_torch_sessions(files, run, folder, torch))
-        elif (session := _read_session(files, run, folder, problems)) is not None:
+    for found in _session_folders(files, path, problems, homes):
+        if found.torch:
+            sessions.extend(_torch_sessions(files, found))
+        elif (session := _read_session(files, found, problems)) is not None:
             sessions.append(session)
     sessions.sort(key=lambda s: (s.recorded_unix_s, s.session, s.run), reverse=True)
     sessions = _with_telemetry(sessions, homes or [home for home in (home_beside(path),) if home])
     pattern = "/".join((*PROFILE_FOLDER, "*", "*" + XPLANE_SUFFIX))
-    searched = (pattern, "**/" + pattern, "*" + XPLANE_SUFFIX, "**/*.pt.trace.json[.gz]", "**/gpu_doctor/*/*")
+    searched = (
+        pattern, "**/" + pattern, "**/*" + XPLANE_SUFFIX, "**/*.pt.trace.json[.gz]", "**/*.json[.gz]",
+        "**/gpu_doctor/*/*",
+    )  # fmt: skip
     if not sessions and not files.readable(path):
         # Of an address the reason is known.
         raise next((error for error in problems if error.path == path), ProfileError("no_permission", path))
@@ -180,8 +210,10 @@ def _with_telemetry(sessions: list[Session], homes: list[Home]) -> list[Session]
     found = {home.run: (home, files) for home in homes if (files := recording_files(home.folder))}
     entries = []
     for home, files in found.values():
-        listed = [_profile_file(files_at(path), path, host, TELEMETRY) for path, host in files]
-        entries.append(replace(_session(home.run, TELEMETRY, home.folder, listed), homes=(home,)))
+        found_files = (_profile_file(files_at(path), path, host, TELEMETRY) for path, host in files)
+        listed = [file for file in found_files if file is not None]
+        if listed:
+            entries.append(replace(_session(home.run, TELEMETRY, home.folder, listed), homes=(home,)))
     entries.sort(key=lambda entry: (entry.modified_unix_s, entry.run), reverse=True)
     joined = [
         replace(session, homes=tuple(found[run][0] for run in nearest_homes(session.run, found)))
@@ -202,28 +234,42 @@ def _folder_error(folder: str, error: OSError | ValueError) -> ProfileError:
     return ProfileError("io_error", folder, reason=_reason(error))
 
 
-_Found = tuple[str, str, list[str]]
+@dataclass(frozen=True)
+class _Found:
+    """A folder with profiles.
+
+    Attributes:
+        torch: PyTorch's files in it.
+        bare: other profiles that lie in no folder of their own; without any of both it is a session's folder.
+    """
+
+    run: str
+    folder: str
+    torch: tuple[str, ...] = ()
+    bare: tuple[tuple[str, str], ...] = ()  # name, format
 
 
 def _session_folders(files: Files, root: str, problems: list[ProfileError], homes: list[Home]) -> Iterator[_Found]:
-    """(run, folder, PyTorch's files in it) at any depth of ``root``; without such files it is a session folder.
+    """The folders with profiles at any depth of ``root``, which may lie inside ``plugins/profile``.
 
-    ``root`` may lie inside ``plugins/profile``. ``homes`` takes the runs with telemetry.
+    ``homes`` takes the runs with telemetry.
     """
     parts = files.abspath(root).split(files.sep)
-    if tuple(parts[-3:-1]) == PROFILE_FOLDER or _holds_profiles(files, root):
-        yield "", root, []
+    root_is_session = tuple(parts[-3:-1]) == PROFILE_FOLDER
+    if root_is_session:
+        yield _Found("", root)
     if tuple(parts[-2:]) == PROFILE_FOLDER:
-        for name in _listed(files, root, problems)[0]:
-            yield "", files.join(root, name), []
+        for name in _listed(files, root, problems).folders:
+            yield _Found("", files.join(root, name))
         return
     if parts[-1] == PROFILE_FOLDER[0]:
         profile = files.join(root, PROFILE_FOLDER[1])
-        for name in _listed(files, profile, problems)[0]:
-            yield "", files.join(profile, name), []
+        for name in _listed(files, profile, problems).folders:
+            yield _Found("", files.join(profile, name))
     seen: set[tuple[int, int]] = set()
     stack = [(root, "", 0)]
     links: list[tuple[str, str, int]] = []  # followed last, so that a run keeps its own name
+    sieve = _Sieve(files)
     while stack or links:
         folder, run, depth = (stack or links).pop()
         try:
@@ -233,16 +279,22 @@ def _session_folders(files: Files, root: str, problems: list[ProfileError], home
         if (stat.st_dev, stat.st_ino) in seen:
             continue
         seen.add((stat.st_dev, stat.st_ino))
-        folders, torch = _listed(files, folder, problems)
-        if torch and not (folder == root and tuple(parts[-3:-1]) == PROFILE_FOLDER):
-            yield run, folder, torch
-        for name in folders:
+        listed = _listed(files, folder, problems)
+        if not (folder == root and root_is_session):
+            torch, bare = sieve.sift(folder, listed.others)
+            if torch := [*listed.torch, *torch]:
+                yield _Found(run, folder, torch=tuple(torch))
+            if bare:
+                yield _Found(run, folder, bare=tuple(bare))
+        for name in listed.folders:
             child = files.join(folder, name)
+            if folder == root and (parts[-1], name) == PROFILE_FOLDER:
+                continue  # above
             if name == PROFILE_FOLDER[0]:
                 profile = files.join(child, PROFILE_FOLDER[1])
                 if files.isdir(profile):
-                    for session in _listed(files, profile, problems)[0]:
-                        yield run, files.join(profile, session), []
+                    for session in _listed(files, profile, problems).folders:
+                        yield _Found(run, files.join(profile, session))
             elif depth < MAX_DEPTH:
                 if name == TELEMETRY_FOLDER:  # or a folder that is only called so: look into it all the same
                     homes.append(Home(run, child))
@@ -250,22 +302,32 @@ def _session_folders(files: Files, root: str, problems: list[ProfileError], home
                 later.append((child, f"{run}/{name}" if run else name, depth + 1))
 
 
-def _listed(files: Files, folder: str, problems: list[ProfileError]) -> tuple[list[str], list[str]]:
-    """(folders, PyTorch's trace files) in a folder."""
-    folders, torch = [], []
+@dataclass(frozen=True)
+class _Listed:
+    """What lies in a folder: folders, files called as PyTorch's are, and others that may be profiles."""
+
+    folders: list[str] = field(default_factory=list)
+    torch: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+
+
+def _listed(files: Files, folder: str, problems: list[ProfileError]) -> _Listed:
+    found = _Listed()
     try:
         with files.scandir(folder) as entries:
             for entry in entries:
-                if entry.name.endswith(TORCH_SUFFIXES):
-                    torch.append(entry.name)
+                name = entry.name
+                if name.endswith(CANDIDATE_SUFFIXES) and not _is_folder(entry):
+                    (found.torch if name.endswith(TORCH_SUFFIXES) else found.others).append(name)
                 elif _is_folder(entry):
-                    folders.append(entry.name)
+                    found.folders.append(name)
     except FileNotFoundError:
-        return [], []  # removed while we walked
+        return _Listed()  # removed while we walked
     except OSError as error:
         problems.append(_folder_error(folder, error))
-        return [], []
-    return sorted(folders), torch
+        return _Listed()
+    found.folders.sort()
+    return found
 
 
 def _is_folder(entry: Entry) -> bool:
@@ -275,48 +337,120 @@ def _is_folder(entry: Entry) -> bool:
         return False
 
 
-def _holds_profiles(files: Files, folder: str) -> bool:
-    suffixes = tuple(suffix for suffix, form in _READABLE_SUFFIXES if form != "kineto")
-    try:
-        return any(name.endswith(suffixes) and torch_stem(name) is None for name in files.listdir(folder))
-    except OSError:
-        return False
+class _Sieve:
+    """Tells profiles among files with names of all kinds, and opens few that are none."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._vain = 0
+
+    def sift(self, folder: str, names: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
+        """(PyTorch's traces, others with their formats), in the order of their names."""
+        torch: list[str] = []
+        bare: list[tuple[str, str]] = []
+        if not names:
+            return torch, bare
+        if self._files is not LOCAL:  # each look would be a question to the server
+            bare = [(name, "xplane") for name in sorted(names) if name.endswith(XPLANE_SUFFIX)]
+            return [name for name in sorted(names) if _REMOTE_TRACE.search(name)], bare
+        plain: list[str] = []
+        vain_here = 0
+        if not promises_a_trace("\n".join(names)):
+            if self._vain >= _VAIN_IN_ALL:
+                return torch, bare
+            plain, names = sorted(names), []
+        for name in sorted(names):
+            if name.endswith(XPLANE_SUFFIX):
+                bare.append((name, "xplane"))
+            elif not promises_a_trace(name):
+                plain.append(name)
+            else:
+                self._look(folder, name, torch, bare)
+        for name in plain:
+            if vain_here >= _VAIN_IN_FOLDER or self._vain >= _VAIN_IN_ALL:
+                break
+            if not self._look(folder, name, torch, bare):
+                vain_here += 1
+                self._vain += 1
+        return torch, bare
+
+    def _look(self, folder: str, name: str, torch: list[str], bare: list[tuple[str, str]]) -> bool:
+        """Put a file where it belongs; whether it is a profile."""
+        head = head_of(self._files.join(folder, name))
+        if head is None:
+            return False
+        if head.format == "kineto":
+            torch.append(name)
+        else:
+            bare.append((name, head.format))
+        return True
 
 
-def _torch_sessions(files: Files, run: str, folder: str, names: list[str]) -> Iterator[Session]:
+def _torch_sessions(files: Files, found: _Found) -> Iterator[Session]:
     """The recordings in a folder of PyTorch's traces."""
-    base = os.path.basename(files.abspath(folder))
-    for capture in captures(names):
+    base = os.path.basename(files.abspath(found.folder))
+    # What one file is alone, or one of very many, its name tells.
+    is_looked_at = files is LOCAL and len(found.torch) <= _MOST_LOOKED_AT
+
+    def head(name: str) -> Head | None:
+        return head_of(files.join(found.folder, name)) if is_looked_at else None
+
+    for recording in recordings(found.torch, head):
         listed = [
-            _profile_file(files, files.join(folder, name), host, "kineto")
-            for host, name in capture.files
-            if not files.isdir(files.join(folder, name))
+            file
+            for host, name in recording.files
+            if (file := _profile_file(files, files.join(found.folder, name), host, "kineto")) is not None
         ]
         if listed:
-            yield _session(run, capture.name or base, folder, listed)
+            session = _session(found.run, recording.name or base, found.folder, listed)
+            yield replace(session, started_unix_s=recording.start_unix_s)
 
 
-def _read_session(files: Files, run: str, folder: str, problems: list[ProfileError]) -> Session | None:
-    try:
-        names = sorted(files.listdir(folder))
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        problems.append(_folder_error(folder, error))
-        return None
+def _read_session(files: Files, found: _Found, problems: list[ProfileError]) -> Session | None:
+    folder = found.folder
+    if found.bare:
+        formats = dict(found.bare)
+    else:
+        try:
+            formats = _formats(files, folder, sorted(files.listdir(folder)))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            problems.append(_folder_error(folder, error))
+            return None
     # The first format that a host has is read; one with formats we cannot read is listed with the reason.
     listed: dict[str, ProfileFile] = {}
-    for suffix, form in (*_READABLE_SUFFIXES, *UNREADABLE_SUFFIXES):
-        for name in names:
-            if name.endswith(suffix) and (form == "kineto" or torch_stem(name) is None):
-                host = name[: -len(suffix)]
-                problem = Phrase(f"notes.{form}", {"file": name}) if (suffix, form) in UNREADABLE_SUFFIXES else None
-                if host not in listed:
-                    listed[host] = _profile_file(files, files.join(folder, name), host, form, problem)
+    for wanted in _FORMATS:
+        for name, form in formats.items():
+            host = host_of(name)
+            if form == wanted and host not in listed:
+                problem = Phrase(f"notes.{form}", {"file": name}) if form in _UNREADABLE else None
+                file = _profile_file(files, files.join(folder, name), host, form, problem)
+                if file is not None:
+                    listed[host] = file
     if not listed:
         return None
     ordered = sorted(listed.values(), key=lambda file: natural_key(file.host))
-    return _session(run, os.path.basename(files.abspath(folder)), folder, ordered)
+    session = _session(found.run, os.path.basename(files.abspath(folder)), folder, ordered)
+    first = next((file.path for file in ordered if file.format == "xplane"), None)
+    started = start_of_xspace(first) if first is not None and files is LOCAL else None
+    return replace(session, started_unix_s=started)
+
+
+def _formats(files: Files, folder: str, names: list[str]) -> dict[str, str]:
+    """The profiles in a session's folder with their formats, those first that are read rather."""
+    found: dict[str, str] = {}
+    for suffix, form in (*_READABLE_SUFFIXES, *UNREADABLE_SUFFIXES):
+        for name in names:
+            if name.endswith(suffix) and (form == "kineto" or torch_stem(name) is None):
+                found.setdefault(name, form)
+    if not found and files is LOCAL:  # nothing that the profilers write there: what somebody has put there
+        for name in names:
+            if name.endswith(CANDIDATE_SUFFIXES) and promises_a_trace(name):
+                head = head_of(files.join(folder, name))
+                if head is not None:
+                    found[name] = head.format
+    return found
 
 
 def _session(run: str, name: str, folder: str, files: list[ProfileFile]) -> Session:
@@ -332,12 +466,15 @@ def _session(run: str, name: str, folder: str, files: list[ProfileFile]) -> Sess
     )
 
 
-def _profile_file(files: Files, path: str, host: str, form: str, problem: Phrase | None = None) -> ProfileFile:
+def _profile_file(files: Files, path: str, host: str, form: str, problem: Phrase | None = None) -> ProfileFile | None:
+    """A file of a session; None for folders, pipes and devices."""
     size, modified = 0, 0.0
     address = version = ""
     try:
         stat = files.stat(path)
         size, modified = stat.st_size, stat.st_mtime
+        if not files.isfile(path):
+            return None
         if files is not LOCAL:
             size, version = max(0, size), files.version(stat)
             address = files.address(path) if files.address(path) != path else ""
@@ -359,8 +496,9 @@ def host_of(path: str) -> str:
 
 
 def _single_file(files: Files, path: str) -> Session:
-    """A session of one file; what is not called after another format is taken for an XPlane."""
+    """A session of one file; what neither content nor name tell is taken for an XPlane."""
     name = os.path.basename(path)
+    head = head_of(path) if files is LOCAL else None
     form, problem = "xplane", None
     for suffix, other in (*_READABLE_SUFFIXES, *UNREADABLE_SUFFIXES, *((s, "trace_json") for s in _JSON_SUFFIXES)):
         if name.endswith(suffix):
@@ -370,6 +508,13 @@ def _single_file(files: Files, path: str) -> Session:
     else:
         if name.endswith((".gz", ".zip", ".zst")):
             problem = Phrase("notes.unsupported_format", {"file": name})
+    if head is not None and form not in _UNREADABLE:
+        form, problem = head.format, None
     folder = os.path.dirname(files.abspath(path))
-    listed = [_profile_file(files, path, host_of(path), form, problem)]
-    return _session("", os.path.basename(folder), folder, listed)
+    file = _profile_file(files, path, host_of(path), form, problem)
+    if file is None:
+        raise ProfileError("not_a_file", path)
+    started = head.start_unix_s if head is not None else None
+    if head is not None and head.format == "xplane":
+        started = start_of_xspace(path)
+    return replace(_session("", os.path.basename(folder), folder, [file]), started_unix_s=started)

@@ -1,106 +1,101 @@
-"""Which of PyTorch's trace files belong to one recording, by their names alone.
+"""What the names of PyTorch's trace files say: process, rank, recording and time.
 
 ``tensorboard_trace_handler`` writes ``<worker>.<time>.pt.trace.json[.gz]``, one file a process and
-recording, all into one folder; the worker is ``<host>_<pid>`` unless the user names it. People's
-own handlers leave out the time and number the ranks.
+recording, all into one folder; the worker is ``<host>_<pid>`` unless the user names it. Launchers and people's
+own handlers number the ranks, and the steps at which they recorded, in all sorts of ways.
 """
 
 from __future__ import annotations
 
 import re
-import time
-from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 TORCH_SUFFIXES = (".pt.trace.json.gz", ".pt.trace.json")
+_SUFFIXES = (*TORCH_SUFFIXES, ".trace.json.gz", ".trace.json", ".json.gz", ".json", ".trace.gz", ".trace")
 # Milliseconds since 1970 before PyTorch 2.1, nanoseconds since.
 _TIMED = re.compile(r"^(?P<worker>.+)\.(?P<time>\d{13}|\d{16}|\d{19})$")
-# `worker0_step_12`: another recording of worker0, by the handlers that people write.
-_NUMBERED = re.compile(r"^(?P<worker>.+?)[._-](?P<capture>(?:step|iter(?:ation)?|epoch)[_-]?\d+)$")
+# `worker0_step_12`, `step12-rank0`: another recording of worker0, by the handlers that people write; and the phases
+# that inference servers record apart.
+_CAPTURE = re.compile(
+    r"(?:(?<=[._-])|^)(?P<capture>(?:global_?step|step|iter(?:ation)?|epoch|batch|cycle|capture)s?[_-]?\d+"
+    r"|EXTEND|DECODE|PREFILL)(?=$|[._-])"
+)
+_HOST_PID = re.compile(r"^(?P<host>.+)_(?P<pid>\d{1,10})$")
+_PROCESS = re.compile(r"(?:activities|pid)[_-](?P<pid>\d{1,10})$")
+_RANK = re.compile(r"(?<![a-z])(?:global_?)?rank[_-]?(?P<rank>\d{1,6})(?!\d)", re.IGNORECASE)
+# What numbers processes where no rank is named; a local rank numbers them on each machine only.
+_NUMBER = re.compile(
+    r"(?:^|[^a-z])(?:worker|trace|profile|proc|gpu|device|tp|dp|pp|ep)[_-]?\d{1,6}(?!\d)", re.IGNORECASE
+)
+# In front of a number that is no process'.
+_COUNTED = re.compile(r"(?:rank|worker|trace|profile|proc|gpu|device|tp|dp|pp|ep|node|step)$", re.IGNORECASE)
 _DIGITS = re.compile(r"(\d+)")
-# Processes end one recording within seconds of each other; a later one is another recording.
-SAME_RECORDING_S = 60.0
+_EDGES = " ._-"
 
 
 @dataclass(frozen=True)
-class Capture:
-    """One recording.
+class Named:
+    """What a name says; None for what it does not.
 
     Attributes:
-        name: its time as TensorFlow names sessions, or what the names call it; None when nothing tells
-            it from the others of the folder.
-        files: (worker, file name), sorted by worker, rank 10 behind rank 2.
+        stem: the name without its suffix.
+        worker: the process: what is left without time and recording.
+        capture: what the name calls the recording.
+        time_unix_s: when the file was written.
+        rank: of the job.
+        host, pid: machine and process.
     """
 
-    name: str | None
-    files: tuple[tuple[str, str], ...]
+    stem: str
+    worker: str
+    capture: str | None
+    time_unix_s: float | None
+    rank: int | None
+    host: str | None
+    pid: int | None
+
+    def is_numbered_like(self, other: Named) -> bool:
+        """Whether two names differ in the numbers of processes, and in nothing else."""
+        if not _NUMBER.search(self.worker) or self.worker == other.worker:
+            return False
+        return _DIGITS.sub("#", self.worker) == _DIGITS.sub("#", other.worker)
 
 
 def torch_stem(name: str) -> str | None:
-    """A trace file's name without its suffix; None for another file."""
+    """A trace file's name without its suffix; None for a file that is not called as PyTorch's are."""
     return next((name[: -len(suffix)] for suffix in TORCH_SUFFIXES if name.endswith(suffix)), None)
 
 
 def worker_of(name: str) -> str:
     """The process that wrote a file."""
-    stem = torch_stem(name) or name
-    timed = _TIMED.match(stem)
-    stem = timed.group("worker") if timed else stem
-    numbered = _NUMBERED.match(stem)
-    return numbered.group("worker") if numbered else stem
+    return read_name(name).worker
 
 
-def captures(names: Iterable[str]) -> list[Capture]:
-    """The recordings among the files of one folder."""
-    timed: list[tuple[float, str, str]] = []
-    named: dict[str | None, dict[str, str]] = defaultdict(dict)
-    seen: set[str] = set()
-    for name in sorted(names, reverse=True):  # of a file and its packed copy, the packed one
-        stem = torch_stem(name)
-        if stem is None or stem in seen:
-            continue
-        seen.add(stem)
-        match = _TIMED.match(stem)
-        if match:
-            digits = match.group("time")
-            timed.append((int(digits) / 10 ** (len(digits) - 10), worker_of(name), name))
-        else:
-            numbered = _NUMBERED.match(stem)
-            named[numbered.group("capture") if numbered else None][worker_of(name)] = name
-    return [*_by_time(timed), *(_capture(label, files) for label, files in named.items())]
-
-
-def _by_time(timed: list[tuple[float, str, str]]) -> list[Capture]:
-    """Files close in time are one recording, the second file of a worker there begins the next one."""
-    found = []
-    timed.sort()
-    used: set[str] = set()
-    begin = 0
-    for end in range(1, len(timed) + 1):
-        if end < len(timed) and timed[end][0] - timed[end - 1][0] <= SAME_RECORDING_S:
-            continue
-        rounds: list[tuple[float, dict[str, str]]] = []
-        count: dict[str, int] = defaultdict(int)
-        for when, worker, name in timed[begin:end]:
-            if count[worker] == len(rounds):
-                rounds.append((when, {}))
-            rounds[count[worker]][1][worker] = name
-            count[worker] += 1
-        for when, files in rounds:
-            label = base = time.strftime("%Y_%m_%d_%H_%M_%S", time.localtime(when))
-            number = 1
-            while label in used:  # two within a second
-                number += 1
-                label = f"{base}_{number}"
-            used.add(label)
-            found.append(_capture(label, files))
-        begin = end
-    return found
-
-
-def _capture(name: str | None, files: dict[str, str]) -> Capture:
-    return Capture(name, tuple(sorted(files.items(), key=lambda item: natural_key(item[0]))))
+@lru_cache(maxsize=1 << 14)
+def read_name(name: str) -> Named:
+    """What a file's name says."""
+    stem = next((name[: -len(suffix)] for suffix in _SUFFIXES if name.endswith(suffix) and name != suffix), name)
+    worker, when = stem, None
+    if timed := _TIMED.match(stem):
+        worker, digits = timed["worker"], timed["time"]
+        when = int(digits) / 10 ** (len(digits) - 10)
+    capture = None
+    if (found := _CAPTURE.search(worker)) is not None:
+        before, behind = worker[: found.start()].rstrip(_EDGES), worker[found.end() :].lstrip(_EDGES)
+        if before or behind:
+            capture, worker = found["capture"], "_".join(filter(None, (before, behind)))
+    rank = _RANK.search(worker)
+    is_local = rank is not None and worker[: rank.start()].lower().rstrip(_EDGES).endswith("local")
+    process = _PROCESS.search(worker)
+    host = _HOST_PID.match(worker) if process is None else None
+    if host is not None and _COUNTED.search(host["host"]):
+        host = None
+    pid = process or host
+    return Named(
+        stem, worker, capture, when, int(rank["rank"]) if rank and not is_local else None,
+        host["host"] if host else None, int(pid["pid"]) if pid else None,
+    )  # fmt: skip
 
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from tb_gpu_doctor.errors import ProfileError
+from tb_gpu_doctor.files.opening import open_regular
 
 # Planes of a real file: one a GPU and a few of the host. More is an attack on the reader.
 MAX_PLANES = 65_536
@@ -44,7 +45,7 @@ def walk(path: str) -> Iterator[SpaceItem]:
             ``truncated`` (params: offset, missing_bytes) or ``malformed`` (params: offset).
     """
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size == 0:
                 raise ProfileError("empty_file", path)

@@ -135,7 +135,7 @@ def test_no_permission(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise PermissionError(13, "Permission denied")
 
     path.write_bytes(sample().encode())
-    monkeypatch.setattr(xspace, "open", refuse, raising=False)
+    monkeypatch.setattr(xspace, "open_regular", refuse)
     with pytest.raises(ProfileError) as error:
         items(path)
     assert error.value.code == "no_permission"
