@@ -127,12 +127,17 @@ class Document(msgspec.Struct):
     base_ns: int = 0
     has_schema: bool = False
 
-    def notes(self, broken: int = 0) -> tuple[Phrase, ...]:
-        """What had to be left out or mended, with so many more events whose values make no sense."""
+    def notes(self, host: str = "", broken: int = 0) -> tuple[Phrase, ...]:
+        """What had to be left out or mended.
+
+        Args:
+            host: label of the process, which the notes name.
+            broken: so many more events whose values make no sense.
+        """
         counts = {"broken_events": self.broken + broken, "lost_events": self.lost, "mended_events": self.mended}
-        notes = [Phrase(f"notes.{code}", {"count": count}) for code, count in counts.items() if count]
+        notes = [Phrase(f"notes.{code}", {"count": count, "host": host}) for code, count in counts.items() if count]
         if self.is_part or self.lost > _MOST_LOST * len(self.complete):
-            notes.append(Phrase(PART, {"count": len(self.complete)}))
+            notes.append(Phrase(PART, {"count": len(self.complete), "host": host}))
         return tuple(notes)
 
 

@@ -99,7 +99,7 @@ class _Builder:
             len(found.kept), start=times.start[found.kept], duration=times.duration[found.kept], **found.columns
         )
         start, end = times.start[to_recording:], times.start[to_recording:] + times.duration[to_recording:]
-        notes = times.notes + document.notes(broken=to_host - len(found.kept))
+        notes = times.notes + document.notes(self.host, broken=to_host - len(found.kept))
         info = document.distributed if isinstance(document.distributed, dict) else {}
         rank, world = whole(info.get("rank")), whole(info.get("world_size"))
         return Trace(

@@ -87,7 +87,7 @@ def tf_trace(document: Document, path: str, host: str) -> Trace:
     duration = np.where(times.duration <= _NO_DURATION_PS, 0, times.duration)
     split = int(np.searchsorted(times.rows, len(work)))
     devices, streams, _ = lines.ordered({})  # met in the order of their ids
-    notes = times.notes + document.notes()
+    notes = times.notes + document.notes(host)
     if len(document.complete) >= MAX_WRITTEN_EVENTS:
         notes += (Phrase("notes.capped_export", {"count": len(document.complete)}),)
     worked = [work[row] for row in times.rows[:split].tolist()]

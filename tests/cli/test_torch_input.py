@@ -16,11 +16,15 @@ from tests.traces.json_writing import write
 
 WORDS = {
     "pt.trace.json": (b"", "is empty", "está vacío"),
-    "half.pt.trace.json": (json.dumps(training(0, 0)).encode()[:900], "middle of the trace", "mitad de la traza"),
+    "half.pt.trace.json": (json.dumps(training(0, 0)).encode()[:90], "before the first whole event", "primer evento"),
     "other.pt.trace.json": (b'{"nodes": []}', "not a trace of PyTorch's", "no es una traza"),
     "list.json": (b"[1, 2, 3]", "not a trace of PyTorch's", "no es una traza"),
     "damaged.json": (b'{"traceEvents": [}]}', "is damaged", "está dañado"),
-    "half.json.gz": (gzip.compress(json.dumps(training(0, 0)).encode())[:300], "middle of the trace", "mitad"),
+    "half.json.gz": (
+        gzip.compress(json.dumps(training(0, 0)).encode())[:60],
+        "before the first whole event",
+        "primer evento",
+    ),
     "bomb.json.gz": (gzip.compress(bytes(200 << 20)), "far more than any trace", "más que cualquier traza"),
     "logs.tar.gz": (gzip.compress(b"x"), "cannot be read", "no se puede leer"),
 }

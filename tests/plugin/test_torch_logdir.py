@@ -59,7 +59,7 @@ def test_from_the_list_to_the_timeline(logdir: Path) -> None:
 
 def test_a_broken_rank_does_not_hide_the_others(logdir: Path) -> None:
     (first, _) = sorted((logdir / "run").iterdir())
-    first.write_bytes(first.read_bytes()[:200])
+    first.write_bytes(first.read_bytes()[:40])
     site = Site(logdir)
     site.scanner.snapshot(wait_s=30)
     diagnosis = site.session("diagnosis", "run", FIRST).get_json()
