@@ -16,10 +16,12 @@ from tb_gpu_doctor.analysis.kernel_tree import layer_scopes
 from tb_gpu_doctor.analysis.kernels import kernel_table
 from tb_gpu_doctor.analysis.launches import find_contention, find_serialized, launch_of, launch_queues, launch_stats
 from tb_gpu_doctor.analysis.lost_events import find_launches, find_lost, uncertain_gaps, without_cause
+from tb_gpu_doctor.analysis.start_up import start_up, steady_steps
 from tb_gpu_doctor.analysis.step_costs import step_costs
-from tb_gpu_doctor.analysis.steps import find_steps, find_window, infer_steps
+from tb_gpu_doctor.analysis.steps import find_steps, find_window
 from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis, outline
 from tb_gpu_doctor.analysis.transfers import charge_bounces, find_bounces, find_transfers
+from tb_gpu_doctor.analysis.unmarked_steps import unmarked_steps
 from tb_gpu_doctor.traces.columns import Trace
 
 
@@ -50,7 +52,8 @@ def _analyse(trace: Trace, report: Callable[[float], None], side: ThreadPoolExec
     merging = side.submit(all_busy_sets, trace)
     steps = find_steps(trace, launch, causes, calls)
     if steps.source == "none":
-        steps = infer_steps(trace) or steps
+        steps = unmarked_steps(trace, launch, causes, calls) or steps
+    steps, first_steps = steady_steps(steps)
     window = find_window(trace, steps)
     report(0.4)
     if window is None:
@@ -106,6 +109,7 @@ def _analyse(trace: Trace, report: Callable[[float], None], side: ThreadPoolExec
         outline=outline(trace, busy_of),
         lost=find_lost(trace, calls, steps),
         early=early_work(trace),
+        start_up=start_up(trace, steps, first_steps, launch, causes),
     )
 
 

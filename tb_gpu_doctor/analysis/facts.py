@@ -34,6 +34,7 @@ from tb_gpu_doctor.analysis.kernels import UNKNOWN, parse_kernel_details
 from tb_gpu_doctor.analysis.launches import LaunchQueue
 from tb_gpu_doctor.analysis.lost_events import LostEvents
 from tb_gpu_doctor.analysis.results import DeviceAccounting, LaunchStats, Window
+from tb_gpu_doctor.analysis.start_up import StartUp
 from tb_gpu_doctor.analysis.step_facts import GpuSteps, Pause, StepFacts, gpu_steps, pauses_of_slow_steps, step_facts
 from tb_gpu_doctor.analysis.trace_analysis import AllocatorUse, Mark, TraceAnalysis, outline_of
 from tb_gpu_doctor.phrase import Phrase
@@ -162,6 +163,7 @@ class FileFacts:
         cut: whether only a part of the file could be read.
         lost: work that was launched and is not in the file; None where nothing is missing.
         early: work that starts before its launch; None without any.
+        start_up: leading steps that are left out of all other facts; None without any.
         window: the analysed stretch; None without work on a GPU.
         marks: which frameworks left their names.
         communicates: whether any GPU runs collectives.
@@ -196,6 +198,7 @@ class FileFacts:
     cut: bool
     lost: LostEvents | None
     early: EarlyWork | None
+    start_up: StartUp | None
     window: Window | None
     marks: tuple[Mark, ...]
     communicates: bool
@@ -261,6 +264,7 @@ def file_facts(trace: Trace, analysis: TraceAnalysis, label: str = "") -> FileFa
         cut=any(note.key == PART for note in trace.notes),
         lost=analysis.lost,
         early=analysis.early,
+        start_up=analysis.start_up,
         window=analysis.window,
         marks=tuple(sorted(outline.marks)),
         communicates=outline.communicates,

@@ -177,6 +177,9 @@ def _cut(trace: Trace, rows: Int64, device: Int32, met: BoolArray, order: Int64,
         end = min(end, trace.recorded[1])
     called = host.start[rows]
     ways = np.where(met, events.end[order[at]] - called, 0) if len(events) else np.zeros(len(rows), np.int64)
+    # work of an id that no call carries was launched before the recording
+    earlier = np.flatnonzero((events.correlation > 0) & ~np.isin(events.correlation, host.correlation[rows]))
+    ways = np.append(ways, events.end[earlier] - int(host.start.min()))
     longest = max(int(ways.max()), 0)
     waits = _rows_named(trace, _DEVICE_WAIT)
     for index in distinct(device).tolist():

@@ -74,6 +74,8 @@ class Steps:
             last one; -1 where the device did nothing in that step.
         event_step: index into the steps for each device event, -1 for none.
         confidence: of inferred steps, share of the steps that look alike, 0..1; else None.
+        cut_at: name of the host's event at which steps were cut that nobody marked; None where they are marked, or
+            inferred from the order of the kernels alone.
     """
 
     source: StepSource
@@ -85,6 +87,7 @@ class Steps:
     end: Int64
     event_step: Int32
     confidence: float | None = None
+    cut_at: str | None = None
 
     @property
     def count(self) -> int:

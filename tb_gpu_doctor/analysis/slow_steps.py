@@ -11,6 +11,7 @@ import numpy as np
 from tb_gpu_doctor.analysis.facts import FileFacts
 from tb_gpu_doctor.analysis.job import Job
 from tb_gpu_doctor.analysis.results import CAUSE_IDS, Cause, Float64
+from tb_gpu_doctor.analysis.start_up import leading
 from tb_gpu_doctor.traces.columns import Int64
 
 # The parts of a step that can grow: computing, moving data (collectives and copies), idle by cause.
@@ -128,6 +129,9 @@ def find_outliers(files: Sequence[FileFacts], which: int, job: Job, limits: Outl
         return None
     durations = np.array(steps.durations, np.int64)
     rows = outlying(durations, limits)
+    if file.start_up is None:
+        # while the queue and the buffers fill, the first recorded steps take longer: that is no accident of theirs
+        rows = rows[rows >= leading(durations, limits.ratio)]
     if not len(rows):
         return None
     own, table = _own_time(files, which, job)

@@ -26,12 +26,14 @@ class StepFacts:
     Attributes:
         source: ``marked`` by the host, ``inferred``, or ``none``.
         confidence: of inferred steps, share of those that look alike, 0..1; else None.
+        cut_at: see `Steps`.
         numbers: as recorded.
         durations: from the first GPU's start to the last one's end, picoseconds; 0 without any GPU.
     """
 
     source: StepSource
     confidence: float | None
+    cut_at: str | None
     numbers: tuple[int, ...]
     durations: tuple[int, ...]
 
@@ -86,7 +88,8 @@ def step_facts(file: FileColumns) -> StepFacts:
     """The complete steps."""
     steps = file.analysis.steps
     numbers = steps.number[file.complete]
-    return StepFacts(steps.source, steps.confidence, tuple(numbers.tolist()), tuple(steps.durations().tolist()))
+    durations = tuple(steps.durations().tolist())
+    return StepFacts(steps.source, steps.confidence, steps.cut_at, tuple(numbers.tolist()), durations)
 
 
 def gpu_steps(file: FileColumns, device: int, busy: tuple[IntervalSet, IntervalSet, IntervalSet]) -> GpuSteps | None:

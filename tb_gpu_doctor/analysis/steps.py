@@ -1,28 +1,23 @@
-"""Where the steps of a trace begin and end on each GPU: as the host marked them, or inferred from the kernels.
+"""Where the steps of a trace begin and end on each GPU, by what the host marks, and the window that they make.
 
 A step of a GPU runs from the end of the last compute or communication event of the step before it to the end
 of its own last one, so each step owns the wait in front of it. The host's markers bound the launches; the
 device lags behind them, so an event belongs to the step that launched it.
-
-Where nothing is marked, the kernel sequence tells: if the training ran n steps, (nearly) every kernel name occurs
-a multiple of n times, and the names that occur n times cut the sequence into equal pieces. Of several such n the
-choice must mistake neither the layers inside a step nor two steps at once for one. The confidence is the share of
-pieces that are equal, kernel for kernel.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from tb_gpu_doctor.analysis.callers import Causality, nearest_with
 from tb_gpu_doctor.analysis.lost_events import Launches
-from tb_gpu_doctor.analysis.results import BoolArray, Steps, Window
+from tb_gpu_doctor.analysis.results import BoolArray, Steps, StepSource, Window
 from tb_gpu_doctor.errors import ProfileError
-from tb_gpu_doctor.traces.columns import CopyKind, DeviceEvents, EventClass, Int32, Int64, Trace
-from tb_gpu_doctor.traces.grouping import distinct, group, rows_by
+from tb_gpu_doctor.traces.columns import DeviceEvents, EventClass, Int32, Int64, Trace
+from tb_gpu_doctor.traces.grouping import distinct, group
 
 # Markers that carry a step number without the profiler's root flag.
 UNFLAGGED_MARKERS = frozenset({"Profiled batch"})
@@ -76,11 +71,34 @@ def find_steps(trace: Trace, launch: Int64, causes: Causality, launches: Launche
     number, start, end, member = _merge_markers(host.step_num[rows], host.start[rows], host.end[rows])
     step_of_row = np.full(len(host), -1, np.int32)
     step_of_row[rows] = member
-    event_step = _event_steps(trace, launch, causes, step_of_row, start, end)
+    return made_steps(trace, launch, causes, launches, Cuts("marked", number, start, end, step_of_row))
+
+
+class Cuts(NamedTuple):
+    """Where the host cuts its time into steps.
+
+    Attributes:
+        source: of the steps.
+        number: of each step, shape (n,).
+        start, end: of each step on the host, rising.
+        step_of_row: index of the step whose launches a host row encloses or causes, -1 none; shape (host events,).
+    """
+
+    source: StepSource
+    number: Int64
+    start: Int64
+    end: Int64
+    step_of_row: Int32
+
+
+def made_steps(trace: Trace, launch: Int64, causes: Causality, launches: Launches, cuts: Cuts) -> Steps:
+    """Steps whose cuts on the host are known; arguments as for `find_steps`."""
+    start, end = cuts.start, cuts.end
+    event_step = _event_steps(trace, launch, causes, cuts.step_of_row, start, end)
     complete = _complete(trace, launches, start, end)
     first, last = step_borders(trace, event_step, start)
     complete &= (last >= 0).any(axis=1)
-    return Steps("marked", number, start, end, complete, first, last, event_step)
+    return Steps(cuts.source, cuts.number, start, end, complete, first, last, event_step)
 
 
 def _merge_markers(number: Int64, start: Int64, end: Int64) -> tuple[Int64, Int64, Int64, Int32]:
@@ -108,7 +126,7 @@ def _event_steps(trace: Trace, launch: Int64, causes: Causality, step_of_row: In
     host, events = trace.host_events, trace.device_events
     known = launch >= 0
     calls, inverse = group(launch[known])
-    step_of_call = _causal_step(calls, causes, step_of_row)
+    step_of_call = causal_step(calls, causes, step_of_row)
     if (step_of_call < 0).any():
         step_of_call = _by_group(trace, calls, step_of_call, step_of_row)
     missing = (step_of_call < 0) & ~_begun_before(trace, calls, causes, step_of_call)
@@ -126,7 +144,7 @@ def _event_steps(trace: Trace, launch: Int64, causes: Causality, step_of_row: In
     return step
 
 
-def _causal_step(calls: Int64, causes: Causality, step_of_row: Int32) -> Int32:
+def causal_step(calls: Int64, causes: Causality, step_of_row: Int32) -> Int32:
     """Step of host rows: the marker around them, or around what caused them on another thread."""
     marker = nearest_with(step_of_row >= 0, causes.parent)
     consumer = nearest_with(causes.producer >= 0, causes.parent)
@@ -191,9 +209,9 @@ def _complete(trace: Trace, launches: Launches, start: Int64, end: Int64) -> Boo
 
 
 def find_window(trace: Trace, steps: Steps) -> Window | None:
-    """The analysed stretch: the marked complete steps, else first to last device event; None without events."""
+    """The complete steps that the host tells of, else first to last device event; None without events."""
     rows = np.flatnonzero(steps.complete)
-    if steps.source == "marked" and len(rows):
+    if (steps.source == "marked" or steps.cut_at is not None) and len(rows):
         used = steps.end[rows] >= 0
         low = int(np.where(used, steps.start[rows], np.iinfo(np.int64).max).min())
         high = int(steps.end[rows].max())
@@ -249,143 +267,6 @@ def _first_border(events: DeviceEvents, stray: BoolArray, device: int, marker: i
     if earlier.any():
         border = max(border, int(events.end[rows][earlier].max()))
     return min(border, begin)
-
-
-MIN_STEPS = 3
-_MAX_STEPS = 20_000
-# Share of the distinct kernel names whose count must be a multiple of the number of steps.
-_MULTIPLES = 0.85
-# Share of the pieces that must be equal.
-MIN_CONFIDENCE = 0.6
-# From this share on the pieces count as all equal; and they must hold this share of the kernels.
-_NEARLY_ALL = 0.98
-_MIN_COVERAGE = 0.5
-_MAX_CANDIDATES = 32
-_MAX_COUNTS = 16
-# Host events that run one step's worth of work each.
-_EXECUTION = re.compile(
-    r"^(?:FunctionRun$|PjitFunction\(|PjRt\w*LoadedExecutable::Execute$|PJRT_LoadedExecutable_Execute$)"
-)
-
-
-def infer_steps(trace: Trace) -> Steps | None:
-    """Steps from the repeating kernel sequence, None when nothing repeats clearly enough."""
-    events = trace.device_events
-    kernels = np.flatnonzero((events.klass == EventClass.COMPUTE) & (events.copy_kind == CopyKind.NONE))
-    if not len(kernels):
-        return None
-    main = max((kernels[rows] for _, rows in rows_by(events.device[kernels])), key=len)
-    found = _cut_name(trace, main)
-    if found is None:
-        return None
-    name, confidence = found
-    event_step = np.full(len(events), -1, np.int32)
-    begins = []
-    for device in trace.devices:
-        rows = events.of_device(device.index)
-        first = np.flatnonzero(events.name[rows] == name) + rows.start
-        first = first[events.klass[first] == EventClass.COMPUTE]
-        begins.append(events.start[first])
-    starts = begins[int(events.device[main[0]])]
-    count = len(starts)
-    for device, begin in zip(trace.devices, begins, strict=True):
-        if len(begin) != count:
-            continue  # another sequence: no step of this GPU can be told
-        rows = events.of_device(device.index)
-        at = np.searchsorted(begin, events.start[rows], side="right") - 1
-        event_step[rows] = at
-    ends = np.append(starts[1:], int(events.end[main].max()))
-    first_border, last = step_borders(trace, event_step, starts)
-    complete = _whole_inferred(trace, main, event_step, count)
-    complete &= (last >= 0).any(axis=1)
-    if np.count_nonzero(complete) < MIN_STEPS or starts[-1] <= starts[0]:
-        return None  # too few, or all at one time: nothing that takes time repeats
-    number = np.arange(count, dtype=np.int64)
-    return Steps("inferred", number, starts, ends, complete, first_border, last, event_step, confidence)
-
-
-def _cut_name(trace: Trace, main: Int64) -> tuple[int, float] | None:
-    """(name id that starts each step, confidence) from the kernels of one GPU.
-
-    A count that is also the number of executions that the host asked for comes first. Else the
-    largest count whose pieces are (nearly) all equal: pieces of layers differ where a step ends.
-    """
-    events = trace.device_events
-    names, index = group(events.name[main])
-    counts = np.bincount(index)
-    # the wait in front of a step belongs to it: cut where the GPU usually waits longest
-    wait = np.zeros(len(main), np.int64)
-    wait[1:] = events.start[main[1:]] - np.maximum.accumulate(events.end[main])[:-1]
-    asked = _executions(trace)
-    best: tuple[bool, bool, int, int, float] | None = None
-    for steps in _step_counts(counts):
-        cut, confidence, coverage = _best_cut(index, np.flatnonzero(counts == steps), wait)
-        if confidence < MIN_CONFIDENCE or coverage < _MIN_COVERAGE:
-            continue
-        rank = (steps in asked, confidence >= _NEARLY_ALL, steps, cut, confidence)
-        if best is None or rank > best:
-            best = rank
-    return None if best is None else (int(names[best[3]]), best[4])
-
-
-def _best_cut(index: Int64, candidates: Int64, wait: Int64) -> tuple[int, float, float]:
-    """(name, confidence, share of the kernels behind the first cut) of the best name to cut at."""
-    best = (0.0, -1.0, 0, 0.0)
-    for candidate in candidates[:_MAX_CANDIDATES].tolist():
-        at = np.flatnonzero(index == candidate)
-        confidence = _equal_pieces(index, at)
-        rank = (round(confidence, 2), float(np.median(wait[at])), candidate, 1 - at[0] / len(index))
-        best = max(best, rank)
-    return best[2], best[0], best[3]
-
-
-def _executions(trace: Trace) -> frozenset[int]:
-    """How often the host ran each function or executable, in all and per working GPU, give or take one."""
-    host = trace.host_events
-    names, index = group(host.name)
-    gpus = max(len(distinct(trace.device_events.device)), 1)
-    found = set()
-    for name, count in zip(names.tolist(), np.bincount(index).tolist() if len(host) else [], strict=True):
-        if _EXECUTION.match(trace.strings[name][:256]):
-            for times in (count, count // gpus if count % gpus == 0 else count):
-                found |= {times - 1, times, times + 1}
-    return frozenset(found)
-
-
-def _step_counts(counts: Int64) -> list[int]:
-    """Numbers of steps of which nearly every count is a multiple, give or take one step's worth; largest first."""
-    found = []
-    for steps in sorted(set(counts.tolist()), reverse=True):
-        if not MIN_STEPS <= steps <= _MAX_STEPS:
-            continue
-        per_step = np.round(counts / steps)
-        fits = (per_step >= 1) & (np.abs(counts - per_step * steps) <= np.maximum(per_step, 1))
-        if float(fits.mean()) >= _MULTIPLES:
-            found.append(int(steps))
-    return found[:_MAX_COUNTS]
-
-
-def _equal_pieces(index: Int64, at: Int64) -> float:
-    """Share of the pieces between cuts that hold the most usual sequence."""
-    # A sum of products of name and position numbers stands for a sequence; wrap-around does no harm.
-    weight = (index + 1) * np.int64(0x9E3779B97F4A7C1)
-    pieces = np.repeat(np.arange(len(at)), np.diff(at, append=len(index)))
-    position = np.arange(at[0], len(index)) - at[pieces]
-    with np.errstate(over="ignore"):
-        terms = (weight[at[0] :] ^ (position * np.int64(0x2545F4914F6CDD1D))) * np.int64(0x5851F42D4C957F2D)
-        sums = np.zeros(len(at), np.int64)
-        np.add.at(sums, pieces, terms)
-    # the last piece may be cut off by the end of the recording
-    values, which = group(sums[:-1] if len(sums) > MIN_STEPS else sums)
-    return float(np.bincount(which).max() / len(which)) if len(values) else 0.0
-
-
-def _whole_inferred(trace: Trace, main: Int64, event_step: Int32, count: int) -> np.ndarray:
-    """All steps but a last one that is shorter than the others."""
-    of_step = np.bincount(event_step[main][event_step[main] >= 0], minlength=count)
-    complete = np.ones(count, np.bool_)
-    complete[-1] = of_step[-1] >= np.median(of_step)
-    return complete
 
 
 StepKey = tuple[int, int]

@@ -26,6 +26,7 @@ from tb_gpu_doctor.analysis.results import (
     Steps,
     Window,
 )
+from tb_gpu_doctor.analysis.start_up import StartUp
 from tb_gpu_doctor.analysis.transfers import Bounces, Transfers
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace
 
@@ -127,7 +128,8 @@ class TraceAnalysis:
     recorded time of the file, None when it cannot be told. ``pipelines`` are the input pipelines,
     the one that GPUs waited for longest first; they are found without a window as well. ``candidates`` and
     ``outline`` are None in analyses that were put together by hand: `candidates_of`, `outline_of`. ``lost`` and
-    ``early`` are None where no work is missing and none starts before its launch.
+    ``early`` are None where no work is missing and none starts before its launch, ``start_up`` where the steps
+    show none.
     """
 
     steps: Steps
@@ -150,6 +152,7 @@ class TraceAnalysis:
     outline: Outline | None = None
     lost: LostEvents | None = None
     early: EarlyWork | None = None
+    start_up: StartUp | None = None
 
 
 def outline_of(trace: Trace, analysis: TraceAnalysis) -> Outline:

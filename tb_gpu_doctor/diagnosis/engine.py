@@ -160,11 +160,29 @@ def _warnings(context: Context, failures: Sequence[ProfileError]) -> tuple[str |
     # behind the ranks: many bad files must not hide them
     for error in failures:
         found.append(Phrase("report.unreadable_file", {"error": error}))
+    found += _start_up(context)
     for file in context.files:
         found += file.errors
         found += file.warnings
         found += file.notes
     return tuple(found[:_MAX_WARNINGS])
+
+
+def _start_up(context: Context) -> tuple[Phrase, ...]:
+    """What was left out as start-up, of the file where that took longest."""
+    every = [file.start_up for file in context.files if file.start_up is not None]
+    if not every:
+        return ()
+    worst = max(every, key=lambda start: start.extra)
+    count = len(worst.numbers)
+    facts = {"count": count, "numbers": worst.numbers, "length": (worst.end - worst.start) / count}
+    facts |= {"usual": worst.usual}
+    found = [Phrase("report.start_up", facts)]
+    if worst.delays and worst.delays[0].lost >= worst.extra / 2:
+        most = worst.delays[0]
+        named = {"cause": Phrase(f"report.causes.{most.cause.id}"), "lost": most.lost, "name": most.name}
+        found.append(Phrase(f"report.start_up_{'in' if most.name else 'cause'}", named))
+    return tuple(found)
 
 
 def _gpu(context: Context, which: int, index: int, communication_wait: int | None) -> GpuReport:

@@ -119,7 +119,7 @@ def test_any_trace_gives_sound_steps(trace: Trace) -> None:
     whole = [step for step in range(count) if steps.complete[step]]
     used = [own[step] for own in borders for step in whole if step in own]
     marked = (min(s for s, _ in used), max(e for _, e in used)) if used else (0, 0)
-    if steps.source == "marked" and marked[1] > marked[0]:
+    if (steps.source == "marked" or steps.cut_at is not None) and marked[1] > marked[0]:
         assert result.window == Window(*marked)
     elif len(events) and events.end.max() > events.start.min():
         assert result.window == Window(int(events.start.min()), int(events.end.max()))
@@ -134,14 +134,14 @@ def steps_of(record: Recorder) -> Steps:
     return analyse(record.trace()).steps
 
 
-def test_function_run_alone_marks_no_step() -> None:
+def test_function_run_alone_marks_no_step_and_still_is_one() -> None:
     record = Recorder()
     for i in range(3):
         record.call("python", "FunctionRun", 100 * i, 100 * i + 50, is_root=1)
         record.launch("python", 100 * i + 5, 100 * i + 10, 100 * i + 40, i + 1)
     result = analyse(record.trace())
-    assert result.steps.source != "marked"  # the repetition may be inferred, which narrows nothing
-    assert result.window == Window(10 * US, 240 * US)
+    assert (result.steps.source, result.steps.cut_at, result.steps.count) == ("inferred", "FunctionRun", 3)
+    assert result.window == Window(0, 240 * US)
 
 
 def test_keras_3_marks_batches_without_the_root_flag() -> None:
@@ -332,7 +332,8 @@ def test_the_real_files_mark_no_steps(folder: str) -> None:
     trace = real_trace(folder)
     result = analyse(trace)
     assert result.steps.source != "marked"
-    assert result.window == Window(int(trace.device_events.start.min()), int(trace.device_events.end.max()))
+    if result.steps.cut_at is None:
+        assert result.window == Window(*trace.device_events.extent())
 
 
 def test_steps_of_more_gpus_than_fit_in_memory_are_refused() -> None:

@@ -126,17 +126,32 @@ def test_compiling_speaks_from_its_thresholds_on(pause: float, severity: str | N
     assert [f.severity for f in found if f.kind == "compile_stall"] == ([severity] if severity else [])
 
 
-def test_compiling_before_the_first_step_only_is_no_habit() -> None:
+@pytest.mark.parametrize(("steps", "said"), [(10, "once"), (4, "first_only")])
+def test_compiling_before_the_first_step_only_is_no_habit(steps: int, said: str) -> None:
+    """Of enough steps it is told as start-up, and in no other figure."""
+
     def first(recorder: Recorder, step: int, free: float, launch: float) -> None:
         if step == 1:  # the first that is complete: step 0 has nothing before it
             recorder.call("python", "XlaCompile", free + 5, launch - 5)
 
-    recorder = loop(first, {1: 40_000.0})
+    recorder = loop(first, {1: 40_000.0}, steps=steps)
     recorder.recorded = (8_000, 1_000_000)  # step 0 began before
-    finding = only(host(recorder), "compile_stall")
+    made = host(recorder)
+    finding = only(made, "compile_stall")
     assert finding.severity == "warning"
-    assert phrase(finding, "first_only") is not None and phrase(finding, "stops_in_steps") is None
+    assert phrase(finding, said) is not None and phrase(finding, "stops_in_steps") is None
     assert finding.advice[0].key == "findings.compile_stall.advice.warm_up"
+    start = made.analysis.start_up
+    if said == "first_only":
+        assert start is None
+        return
+    assert start is not None and start.numbers == (101,) and made.analysis.steps.count == 8
+    assert finding.saving_ps_per_step is None and made.analysis.accounting[0].idle_of(Cause.COMPILE) == 0
+    assert start.extra == pytest.approx(microseconds(40_000), rel=0.01)
+    delay = start.lost(Cause.COMPILE)
+    assert delay is not None and (delay.name, delay.thread) == ("XlaCompile", "python")
+    assert delay.lost == pytest.approx(microseconds(40_000), rel=0.01)
+    assert any(isinstance(w, Phrase) and w.key == "report.start_up" for w in diagnose_profiles([made]).warnings)
 
 
 def test_two_causes_come_in_the_order_of_what_they_cost() -> None:

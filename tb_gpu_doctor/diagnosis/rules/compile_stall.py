@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tb_gpu_doctor.analysis.results import Cause
-from tb_gpu_doctor.diagnosis.context import Context, WorkingGpu
+from tb_gpu_doctor.diagnosis.context import Context, WorkingGpu, ref
 from tb_gpu_doctor.diagnosis.losses import cost_per_step, gap_evidence, unclaimed_idle
-from tb_gpu_doctor.diagnosis.model import Finding, Phrase
+from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
 from tb_gpu_doctor.diagnosis.stalls import find_stall
 
@@ -31,6 +31,7 @@ def check(context: Context) -> Iterator[Finding]:
     limits: Limits = context.thresholds.of(KIND)
     stall = find_stall(context, Cause.COMPILE, limits.warning)
     if stall is None:
+        yield from _at_the_start(context, limits)
         return
     loss, stops = stall.loss, stall.stops
     function = _function(context, loss.gpus)
@@ -60,6 +61,44 @@ def check(context: Context) -> Iterator[Finding]:
         share=loss.share,
         saving_ps_per_step=loss.saving,
         evidence=gap_evidence(context, loss.gpus, Cause.COMPILE),
+    )
+
+
+def _at_the_start(context: Context, limits: Limits) -> Iterator[Finding]:
+    """What is compiled in the start-up alone: no fault of the run, and no figure of it."""
+    found = []
+    for file in context.files:
+        start, window = file.start_up, file.window
+        delay = None if start is None else start.lost(Cause.COMPILE)
+        if start is None or window is None or delay is None or not delay.name:
+            continue
+        if delay.lost >= limits.warning * (start.end - start.start + window.length):
+            found.append((delay, start, file))
+    if not found:
+        return
+    delay, start, worst = max(found, key=lambda item: item[0].lost)
+    gpus = tuple(sorted(ref(file, start.device) for _, start, file in found))
+    facts = {"gpus": context.names(gpus), "lost": delay.lost, "name": delay.name, "thread": delay.thread}
+    facts |= {"numbers": start.numbers, "count": len(start.numbers)}
+    key = f"findings.{KIND}"
+    yield Finding(
+        kind=KIND,
+        severity="warning",
+        title=Phrase(f"{key}.title_once", facts),
+        explanation=(Phrase(f"{key}.once", facts), Phrase(f"{key}.held_up_by", facts)),
+        advice=context.advice(KIND, "warm_up", "cache@jax"),
+        gpus=gpus,
+        evidence=(
+            Evidence(
+                worst.label,
+                ref(worst, start.device).id,
+                start.start,
+                start.end,
+                delay.thread,
+                start.numbers[0],
+                delay.name,
+            ),
+        ),
     )
 
 

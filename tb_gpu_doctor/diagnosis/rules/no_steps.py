@@ -37,10 +37,14 @@ def check(context: Context) -> Iterator[Finding]:
         # Hosts may differ: the least sure one speaks for all.
         least = min(inferred, key=lambda steps: steps.confidence or 0.0)
         facts = {"count": least.count, "median": context.median_step, "confidence": least.confidence}
-        explanation = [Phrase(f"{key}.inferred", facts)]
+        if least.cut_at is not None:
+            explanation = [Phrase(f"{key}.executed", {**facts, "name": least.cut_at})]
+        else:
+            explanation = [Phrase(f"{key}.inferred", facts)]
         if (least.confidence or 0.0) < context.thresholds.of(KIND).sure:
             explanation.append(Phrase(f"{key}.unsure"))
-        explanation.append(Phrase(f"{key}.consequence"))
+        if least.cut_at is None:
+            explanation.append(Phrase(f"{key}.consequence"))
     if context.framework == "pytorch":
         advice = context.advice(KIND, "pytorch")
     elif context.framework == "jax":

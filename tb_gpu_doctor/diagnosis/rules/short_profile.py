@@ -73,11 +73,13 @@ def _shown_steps(file: FileFacts) -> int:
 
 
 def _coverage(file: FileFacts) -> float | None:
-    """The window's part of the recording; None when the file does not tell how long it recorded."""
+    """The part of the recording that is judged or told as start-up; None when the file does not tell its length."""
     window, recorded = file.window, file.recorded
     if window is None or recorded is None or recorded[1] <= recorded[0]:
         return None
-    return window.length / (recorded[1] - recorded[0])
+    start = file.start_up
+    known = window.length + (0 if start is None else start.end - start.start)
+    return known / (recorded[1] - recorded[0])
 
 
 RULE = Rule(
