@@ -25,6 +25,7 @@ Place = Literal["begin", "middle", "end", "throughout"]
 
 # Calls that run something on a device, whatever became of it. Copies and memsets are not all recorded.
 _LAUNCH = re.compile(r"^(?:cu|cuda|hip)\w*Launch\w*Kernel|^cudaLaunch(?:_|$)|^(?:cu|cuda|hip)GraphLaunch")
+_DRIVER_CALL = re.compile(r"^(?:cu|cuda|hip)[A-Z]|^INVALID$")
 # What is launched between these is put into a graph and runs later, under the graph's id.
 _CAPTURE_BEGIN = re.compile(r"^(?:cu|cuda|hip)StreamBeginCapture")
 _CAPTURE_END = re.compile(r"^(?:cu|cuda|hip)StreamEndCapture")
@@ -118,6 +119,8 @@ def find_launches(trace: Trace) -> Launches:
     often = np.bincount(kind, weights=met, minlength=len(names)) >= _USUALLY * np.bincount(kind, minlength=len(names))
     # what is called like a kernel launches it: JAX names its launches so
     kernels = np.isin(names, distinct(events.name))
+    if not len(events):
+        kernels = np.array([not _DRIVER_CALL.match(text) for text in texts], np.bool_)
     keep = (told | kernels | often)[kind] if len(names) else np.zeros(0, np.bool_)
     keep &= met | ~_captured(trace, calls)
     rows, met, at = calls[keep], met[keep], at[keep]

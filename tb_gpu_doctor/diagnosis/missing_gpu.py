@@ -1,4 +1,4 @@
-"""Why a profile holds no GPU work: what the profiler's own messages say, and nothing beyond them."""
+"""Why a profile holds no GPU work: what the profiler's own messages and the launches in it say, and nothing beyond."""
 
 from __future__ import annotations
 
@@ -23,16 +23,26 @@ _CAUSES: tuple[tuple[str, re.Pattern[str]], ...] = (
 def missing_cause(files: Sequence[FileFacts]) -> str | None:
     """The reason that the profiler recorded; None when it recorded none.
 
-    ``host_only`` is a profile that was asked for without devices: the host's events are
-    there, no GPU is, and the profiler, which complains when it fails, did not complain.
+    ``launched`` is one with launches: a GPU was used, whatever the profiler says of it. ``host_only`` is a profile
+    that was asked for without devices: the host's events are there, no GPU is, and the profiler, which complains
+    when it fails, did not complain.
     """
     messages = [text for file in files for text in (*file.errors, *file.warnings)]
+    launched = launches_without_work(files) > 0
     for cause, pattern in _CAUSES:
         if any(pattern.search(message) for message in messages):
-            return cause
+            # who may not or cannot use CUPTI gets no launches from it either
+            return "launched" if launched and cause != "cupti_permission" else cause
+    if launched:
+        return "launched"
     host_events = all(file.has_host_events for file in files)
     no_devices = not any(file.gpus for file in files)
     return "host_only" if host_events and no_devices and not messages else None
+
+
+def launches_without_work(files: Sequence[FileFacts]) -> int:
+    """Launches in files without any work of a GPU."""
+    return sum(file.lost.lost for file in files if file.lost is not None and not file.has_gpu_work)
 
 
 def missing_gpu_finding(context: Context, kind: str, files: Sequence[FileFacts]) -> Finding:
@@ -42,7 +52,7 @@ def missing_gpu_finding(context: Context, kind: str, files: Sequence[FileFacts])
     facts = {"hosts": hosts, "count": sum(len(file.gpus) for file in files)}
     explanation = [
         Phrase(f"findings.{kind}.explanation", facts),
-        Phrase(f"findings.missing_gpu.causes.{cause or 'unknown'}"),
+        Phrase(f"findings.missing_gpu.causes.{cause or 'unknown'}", {"launches": launches_without_work(files)}),
     ]
     messages = [message for file in files for message in file.errors]
     if messages:
@@ -51,6 +61,7 @@ def missing_gpu_finding(context: Context, kind: str, files: Sequence[FileFacts])
     advice = {
         "cupti_permission": ("allow_counters", "container"),
         "cupti_missing": ("install_cupti",),
+        "launched": ("flush", "other_profiler", "wsl", "cupti_version", "env"),
         "no_gpu": ("check_driver", "check_framework@"),
         "host_only": ("check_framework@", "device_tracer@"),
         None: ("check_framework@", "device_tracer@", "allow_counters"),

@@ -190,7 +190,7 @@ def test_host_only(tmp_path: Path, capsys: Output) -> None:
     space.planes = [plane for plane in space.planes if plane.name.startswith("/host")]
     write(space, session_file(tmp_path))
     data = diagnosed(capsys, tmp_path)
-    assert kinds(data) == ["no_gpu_plane"] and data["findings"][0]["cause"] == "host_only"
+    assert kinds(data) == ["no_gpu_plane"] and data["findings"][0]["cause"] == "launched"
     assert data["verdict"] == "cannot_tell" and data["devices"] == []
 
 

@@ -6,10 +6,12 @@ import dataclasses
 
 import pytest
 
+from tb_gpu_doctor.analysis.analyse import analyse
 from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Finding, GpuRef
 from tb_gpu_doctor.diagnosis.rules import input_bound, launch_bound
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
+from tests.analysis.small_traces import Recorder
 from tests.diagnosis.build import HOST_EVENT, MS, kernel, profile
 from tests.hosts import AnalysedFile, diagnosed
 
@@ -240,6 +242,25 @@ def test_why_there_is_no_gpu(errors: tuple[str, ...], cause: str | None) -> None
     assert only(diagnosis, "no_gpu_plane").cause == cause
     assert diagnosis.verdict == "cannot_tell"
     assert [reason.key for reason in diagnosis.reasons] == ["report.doubts.no_gpu_data"]
+
+
+@pytest.mark.parametrize("gpus", [0, 2])
+@pytest.mark.parametrize("names", [("cudaLaunchKernel",), ("cuLaunchKernel", "cuMemcpyHtoDAsync"), ("fused_gemm",)])
+@pytest.mark.parametrize(
+    ("errors", "cause"),
+    [((), "launched"), ((MISSING,), "launched"), ((NO_GPU,), "launched"), ((PERMISSION,), "cupti_permission")],
+)
+def test_launches_prove_that_a_gpu_was_used(
+    gpus: int, names: tuple[str, ...], errors: tuple[str, ...], cause: str
+) -> None:
+    record = Recorder(gpus=gpus)
+    for i in range(20):
+        record.call("python", names[i % len(names)], 10 * i, 10 * i + 3, 1 + i)
+    trace = dataclasses.replace(record.trace(), errors=errors)
+    diagnosis = diagnose_profiles([HostProfile("host", trace, analyse(trace))])
+    finding = only(diagnosis, "empty_gpu_plane" if gpus else "no_gpu_plane")
+    assert finding.cause == cause and diagnosis.verdict == "cannot_tell"
+    assert [f.kind for f in diagnosis.findings] == [finding.kind]
 
 
 def test_an_empty_file_is_not_called_host_only() -> None:
