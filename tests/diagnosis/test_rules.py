@@ -257,7 +257,7 @@ def test_launches_prove_that_a_gpu_was_used(
     for i in range(20):
         record.call("python", names[i % len(names)], 10 * i, 10 * i + 3, 1 + i)
     trace = dataclasses.replace(record.trace(), errors=errors)
-    diagnosis = diagnose_profiles([HostProfile("host", trace, analyse(trace))])
+    diagnosis = diagnosed([AnalysedFile("host", trace, analyse(trace))])
     finding = only(diagnosis, "empty_gpu_plane" if gpus else "no_gpu_plane")
     assert finding.cause == cause and diagnosis.verdict == "cannot_tell"
     assert [f.kind for f in diagnosis.findings] == [finding.kind]

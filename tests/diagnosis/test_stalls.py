@@ -151,7 +151,7 @@ def test_compiling_before_the_first_step_only_is_no_habit(steps: int, said: str)
     delay = start.lost(Cause.COMPILE)
     assert delay is not None and (delay.name, delay.thread) == ("XlaCompile", "python")
     assert delay.lost == pytest.approx(microseconds(40_000), rel=0.01)
-    assert any(isinstance(w, Phrase) and w.key == "report.start_up" for w in diagnose_profiles([made]).warnings)
+    assert any(isinstance(w, Phrase) and w.key == "report.start_up" for w in diagnosed([made]).warnings)
 
 
 def test_two_causes_come_in_the_order_of_what_they_cost() -> None:
