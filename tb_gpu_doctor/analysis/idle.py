@@ -317,6 +317,8 @@ def charge_elsewhere(
         return found
     marking = np.unique(host.thread[host.step_num >= 0])
     in_gaps = intervals.union(start[asked], host_end[asked])
+    events = activity.trace.device_events
+    worked = events.start.min(keepdims=True), events.end.max(keepdims=True)
     for kind in _ELSEWHERE:
         rows = np.flatnonzero((activity.kind == kind) & (host.duration > 0))
         if kind == Kind.HOST_OTHER:
@@ -325,9 +327,8 @@ def charge_elsewhere(
             continue
         ran = intervals.union(host.start[rows], host.end[rows])
         inside = int(overlap(ran, in_gaps[0], in_gaps[1]).sum())
-        span = int(host.end[rows].max() - host.start[rows].min())
-        rest = max(span - intervals.measure(in_gaps), 1)
-        if intervals.measure(ran) - inside > _BACKGROUND * rest:
+        outside = int(overlap(ran, *worked)[0]) - inside
+        if outside > _BACKGROUND * (int(worked[1][0] - worked[0][0]) - intervals.measure(in_gaps)):
             continue
         covered = overlap(ran, start[asked], host_end[asked])
         filled = asked[(covered >= _FILLS * length[asked]) & (by_cause[asked, Cause.NO_EVIDENCE] > 0)]

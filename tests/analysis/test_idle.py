@@ -424,3 +424,129 @@ def test_sums_hold_with_very_many_gaps() -> None:
     assert len(gaps) == count - 1
     assert (gaps.by_cause.sum(axis=1) == gaps.end - gaps.start).all()
     assert (gaps.cause == Cause.NO_EVIDENCE).all()
+
+
+@pytest.mark.parametrize(
+    "name", ["cudaFree", "cudaMalloc", "hipFree", "cudaMallocAsync", "cuMemCreate", "cudaHostAlloc"]
+)
+def test_the_drivers_allocator_is_no_launching(name: str) -> None:
+    record = Recorder()
+    busy(record, 100)
+    record.call("main", "aten::empty", 100, 982)
+    record.call("main", name, 101, 981)
+    record.launch("main", 990, 995, 1005, 2)
+    assert causes_of(record, 100)["allocator"] == 880
+    assert evidence_of(record, 100) == name
+
+
+def values_in_a_row(record: Recorder, apart: float) -> None:
+    """A step of 1 ms, three values read one after the other, then 500 us of which nothing is recorded."""
+    record.launch("main", 0, 10, 1000, 1)
+    at = 20.0
+    for index in range(3):
+        done = 1000.0 + index * apart
+        record.call("main", "cudaMemcpyAsync", at, at + 3, 10 + index)
+        record.work(done + 1, done + 2, 10 + index, klass=EventClass.COPY, copy_kind=CopyKind.D2H)
+        record.call("main", "cudaStreamSynchronize", at + 4, done + 3)
+        at = done + apart - 5
+    end = 1000 + 2 * apart + 3 + 500
+    record.launch("main", end, end + 10, end + 100, 2)
+
+
+@pytest.mark.parametrize("apart", [20.0, 140.0])
+def test_several_waits_in_a_row_are_one(apart: float) -> None:
+    record = Recorder()
+    values_in_a_row(record, apart)
+    causes = causes_of(record, round(1000 + 2 * apart + 2))
+    assert causes["sync"] >= 490
+    assert causes.get("no_evidence", 0) == 0
+
+
+def test_a_wait_behind_real_work_is_not_the_one_before() -> None:
+    """The second wait finds a busy GPU: what it waited for counts alone, and that was next to nothing."""
+    record = Recorder()
+    record.launch("main", 0, 10, 1000, 1)
+    record.call("main", "cudaStreamSynchronize", 20, 1003)
+    record.launch("main", 1010, 1020, 1400, 2)
+    record.call("main", "cudaStreamSynchronize", 1395, 1401)
+    record.launch("main", 2400, 2410, 2500, 3)
+    causes = causes_of(record, 1400)
+    assert causes["sync"] <= 10
+    assert causes["no_evidence"] >= 980
+
+
+def test_a_value_read_on_one_thread_drains_what_another_one_launches() -> None:
+    """The reading thread shows the copy and a short wait; that it had waited the copy's own lateness tells."""
+    record = Recorder()
+    for step in range(3):
+        at = 2000.0 * step
+        record.launch("executor", at, at + 10, at + 1000, 1 + 10 * step)
+        record.call("python", "cuMemcpyDtoHAsync", at + 1000, at + 1002, 2 + 10 * step)
+        record.work(at + 1004, at + 1005, 2 + 10 * step, klass=EventClass.COPY, copy_kind=CopyKind.D2H)
+        record.call("python", "cuStreamSynchronize", at + 1006, at + 1010)
+    causes = causes_of(record, 1005)
+    assert causes["sync"] >= 980
+    assert causes.get("no_evidence", 0) == 0
+
+
+def test_a_copy_to_the_host_that_nobody_waits_for_proves_no_wait() -> None:
+    record = Recorder()
+    for step in range(3):
+        at = 2000.0 * step
+        record.launch("executor", at, at + 10, at + 1000, 1 + 10 * step)
+        record.call("python", "cuMemcpyDtoHAsync", at + 1000, at + 1002, 2 + 10 * step)
+        record.work(at + 1004, at + 1005, 2 + 10 * step, klass=EventClass.COPY, copy_kind=CopyKind.D2H)
+    causes = causes_of(record, 1005)
+    assert "sync" not in causes
+    assert causes["no_evidence"] >= 980
+
+
+def test_code_that_is_loaded_holds_up_the_launch_it_lies_in() -> None:
+    record = Recorder()
+    record.launch("main", 0, 10, 100, 1)
+    record.call("main", "aten::linalg_inv_ex", 110, 90_120)
+    record.call("main", "cudaLaunchKernel", 115, 90_115, 2)
+    record.call("overheads", "overhead: Lazy Function Loading", 130, 90_100)
+    record.work(90_120, 90_200, 2)
+    causes = causes_of(record, 100)
+    assert causes["compile"] == 89_970
+    assert evidence_of(record, 100) == "overhead: Lazy Function Loading"
+
+
+@pytest.mark.parametrize(("name", "cause"), [("XlaCompile", "compile"), ("SaveV2", "checkpoint")])
+def test_what_fills_a_gap_on_another_thread_is_named(name: str, cause: str) -> None:
+    record = Recorder()
+    busy(record, 100)
+    record.call("somebody", name, 110, 980)
+    record.launch("main", 990, 995, 1005, 2)
+    causes = causes_of(record, 100)
+    assert causes[cause] >= 880
+    assert evidence_of(record, 100) == name
+
+
+def test_what_runs_all_the_time_in_the_background_explains_no_gap() -> None:
+    record = Recorder()
+    busy(record, 100)
+    record.call("writer", "SaveV2", 0, 5000)
+    record.launch("main", 990, 995, 4900, 2)
+    assert "checkpoint" not in causes_of(record, 100)
+
+
+def test_half_a_gap_is_not_filled() -> None:
+    record = Recorder()
+    busy(record, 100)
+    record.call("somebody", "XlaCompile", 110, 550)
+    record.launch("main", 990, 995, 1005, 2)
+    assert "compile" not in causes_of(record, 100)
+
+
+def test_the_users_code_on_the_thread_of_the_steps_is_named() -> None:
+    record = Recorder()
+    for step in range(2):
+        at = 1000.0 * step
+        record.step("python", step, at, at + 1000)
+        record.launch("executor", at + 5, at + 10, at + 400, 1 + step)
+        record.call("python", "$train.py:88 log_metrics", at + 410, at + 990)
+    causes = causes_of(record, 400)
+    assert causes["host_other"] >= 580
+    assert evidence_of(record, 400) == "$train.py:88 log_metrics"

@@ -149,3 +149,38 @@ def test_every_line_of_the_real_files_that_became_a_stream_is_called_one(folder:
 )
 def test_host_memory_of_copies(details: str, memory: int) -> None:
     assert classify.host_memory(classify.detail_values(details)) == memory
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*)",
+        "void mine::ep::internode::combine<__nv_bfloat16>(int4*)",
+        "void internode_ll::dispatch<true, 7168>(void*)",
+        "pplx::AllToAllDispatchKernel",
+        "void mscclpp::allreduce7<half>(half*)",
+        "void quickreduce::allreduce_prototype_twoshot<half>()",
+        "void vllm::custom_all_reduce_kernel<half>()",
+        "void vllm::cross_device_reduce_1stage<half, 8>()",
+        "multimem_all_reduce_bf16",
+        "nvshmemi_transfer_put",
+        "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<half>()",
+    ],
+)
+def test_kernels_of_communication_libraries(name: str):
+    assert classify.is_collective_kernel(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "void reduce_kernel<512, 1, ReduceOp<float>>",
+        "void deep_gemm::fp8_gemm_kernel<4096>()",
+        "void step::epilogue::intra_warp()",
+        "combine_heads_kernel",
+        "dispatch_softmax_forward",
+        "void keep::dispatch_kernel()",
+    ],
+)
+def test_kernels_that_only_sound_like_communication(name: str):
+    assert not classify.is_collective_kernel(name)
