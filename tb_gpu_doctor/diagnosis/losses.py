@@ -75,7 +75,7 @@ def ranked(found: Iterable[Sequence[tuple[int, Evidence]]], most: int) -> tuple[
 
 @dataclass(frozen=True)
 class IdleLoss:
-    """The GPUs that lose enough of their window to one cause.
+    """The GPUs that lose enough of their window to one cause, or to several together.
 
     Attributes:
         gpus: those at or above the threshold.
@@ -86,6 +86,7 @@ class IdleLoss:
         typical_gap: median charge of those gaps in picoseconds, the median over the GPUs.
         longest_gap: largest charge of one gap.
         half_gaps: how many of the largest gaps make up half of the loss, the mean over the GPUs.
+        shares: the part of ``share`` that each cause has.
     """
 
     gpus: tuple[WorkingGpu, ...]
@@ -96,6 +97,7 @@ class IdleLoss:
     typical_gap: float
     longest_gap: int
     half_gaps: float
+    shares: Mapping[Cause, float]
 
     @property
     def refs(self) -> tuple[GpuRef, ...]:
@@ -103,36 +105,41 @@ class IdleLoss:
         return tuple(gpu.ref for gpu in self.gpus)
 
 
-def idle_loss(context: Context, cause: Cause, threshold: float, min_gaps: int = 1) -> IdleLoss | None:
+def idle_loss(
+    context: Context, cause: Cause | tuple[Cause, ...], threshold: float, min_gaps: int = 1
+) -> IdleLoss | None:
     """Who loses at least ``threshold`` of its window to ``cause`` in ``min_gaps`` gaps; None when nobody does.
 
     GPUs somewhat below the threshold that lose at least half as much as the worst one share its trouble
-    and are named with it.
+    and are named with it. Of several causes the times are added up, and the gaps are those of the worst.
     """
-    losing = [
-        (gpu, idle.share(cause), idle.of(cause))
-        for gpu in context.working_gpus
-        if (idle := unclaimed_idle(context, gpu)) is not None and idle.share(cause) >= _SHARES_TROUBLE * threshold
-    ]
-    if share_to_name([share for _, share, _ in losing], threshold) is None:
+    causes = cause if isinstance(cause, tuple) else (cause,)
+    losing = []
+    for gpu in context.working_gpus:
+        idle = unclaimed_idle(context, gpu)
+        share = sum(idle.share(one) for one in causes) if idle is not None else 0.0
+        if idle is not None and share >= _SHARES_TROUBLE * threshold:
+            losing.append((gpu, share, idle.of(max(causes, key=idle.share)), idle))
+    if share_to_name([item[1] for item in losing], threshold) is None:
         return None
     found = [item for item in losing if item[2].gaps >= min_gaps]
-    border = share_to_name([share for _, share, _ in found], threshold)
+    border = share_to_name([item[1] for item in found], threshold)
     if border is None:
         return None
     found = [item for item in found if item[1] >= border]
-    gpus = tuple(gpu for gpu, _, _ in found)
-    charges = [facts for _, _, facts in found]
-    steps = [fmean(lost) for gpu in gpus if (lost := idle_per_step(context, gpu, cause))]
+    gpus = tuple(item[0] for item in found)
+    charges = [item[2] for item in found]
+    steps = [sum(map(fmean, lost)) for gpu in gpus if all(lost := [idle_per_step(context, gpu, one) for one in causes])]
     return IdleLoss(
         gpus=gpus,
-        share=fmean(share for _, share, _ in found),
+        share=fmean(item[1] for item in found),
         per_step=fmean(steps) if steps else None,
-        saving=gain_of_causes(context, {gpu.which for gpu in gpus}, cause),
+        saving=gain_of_causes(context, {gpu.which for gpu in gpus}, *causes),
         gaps=fmean(facts.gaps for facts in charges),
         typical_gap=float(median(facts.typical for facts in charges)),
         longest_gap=max(facts.longest for facts in charges),
         half_gaps=fmean(facts.half for facts in charges),
+        shares={one: fmean(item[3].share(one) for item in found) for one in causes},
     )
 
 
@@ -163,18 +170,30 @@ def gain_of_causes(context: Context, which: Iterable[int], *causes: Cause) -> fl
 
 def worst_event(context: Context, gpus: Sequence[WorkingGpu], cause: Cause) -> tuple[str, str] | None:
     """Name of the host event behind most of the loss and the thread it mostly ran on; None when none is known."""
+    return next(iter(events_behind(context, gpus, cause, 1)), None)
+
+
+def events_behind(
+    context: Context, gpus: Sequence[WorkingGpu], cause: Cause, most: int | None = None
+) -> list[tuple[str, str]]:
+    """Names of the host events behind the loss and the thread each mostly ran on, those with most of it first.
+
+    Args:
+        context: of the session.
+        gpus: who loses.
+        cause: of the loss.
+        most: of each GPU, how many to look at.
+    """
     names: dict[str, int] = {}
     threads: dict[str, dict[str, int]] = {}
     for gpu in gpus:
         idle = unclaimed_idle(context, gpu)
-        for event in idle.of(cause).events[:1] if idle is not None else ():
+        for event in idle.of(cause).events[:most] if idle is not None else ():
             names[event.name] = names.get(event.name, 0) + event.time
             seen = threads.setdefault(event.name, {})
             seen[event.thread] = seen.get(event.thread, 0) + event.thread_time
-    if not names:
-        return None
-    worst = max(names, key=names.__getitem__)
-    return worst, max(threads[worst], key=threads[worst].__getitem__)
+    ordered = sorted(names, key=lambda name: -names[name])
+    return [(name, max(threads[name], key=threads[name].__getitem__)) for name in ordered]
 
 
 def gap_evidence(context: Context, gpus: Sequence[WorkingGpu], cause: Cause) -> tuple[Evidence, ...]:
