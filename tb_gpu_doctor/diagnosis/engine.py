@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
 
 from tb_gpu_doctor.analysis.facts import FileFacts
 from tb_gpu_doctor.analysis.filling import sm_efficiency
@@ -15,6 +14,7 @@ from tb_gpu_doctor.diagnosis.model import (
     SEVERITIES,
     Diagnosis,
     Finding,
+    GpuRef,
     GpuReport,
     KernelReport,
     Phrase,
@@ -139,16 +139,39 @@ def _doubts(context: Context, findings: Sequence[Finding]) -> tuple[Phrase, ...]
     accounts = [gpu.account for gpu in context.working_gpus]
     if context.has_gpu_work and not accounts:
         doubts.append(Phrase("report.doubts.no_window"))
-    if accounts:
-        idle = fmean(account.idle / account.wall for account in accounts)
-        unexplained = fmean(account.idle_of(Cause.NO_EVIDENCE) / account.wall for account in accounts)
-        if idle >= limits.idle_critical and unexplained >= limits.idle_unexplained * idle:
-            doubts.append(Phrase("report.doubts.unexplained_idle", {"idle": idle, "unexplained": unexplained}))
-        elif idle >= limits.idle_critical and not any(finding.rule.lengthens_steps for finding in findings):
-            shares = {cause: fmean(account.idle_of(cause) / account.wall for account in accounts) for cause in Cause}
-            cause = Phrase(f"report.causes.{max(shares, key=shares.__getitem__).id}")
-            doubts.append(Phrase("report.doubts.idle_without_finding", {"idle": idle, "cause": cause}))
+    untold = untold_parts(context, findings)
+    share = sum(untold.values())
+    if share > limits.untold:
+        part = max(untold, key=untold.__getitem__)
+        kind = part if part in ("communication", "transfer") else "idle"
+        words = Phrase(f"report.causes.{part}") if kind == "idle" else Phrase(f"report.parts.{part}")
+        doubts.append(Phrase(f"report.doubts.untold_{kind}", {"share": share, "part": words, "most": untold[part]}))
     return tuple(doubts)
+
+
+def untold_parts(context: Context, findings: Sequence[Finding]) -> dict[str, float]:
+    """What part of the GPUs' windows is neither computing nor told by a finding that asks for a change.
+
+    Returns:
+        The share of the window by category or cause of idle time, mean over the GPUs that worked; 0..1, those with
+        nothing left out. A GPU's part is told where a finding of severity warning or worse that accounts for it names
+        the GPU as culprit or victim.
+    """
+    told: dict[GpuRef | None, set[str]] = {}
+    asking = [part for finding in findings if finding.severity != "info" for part in (finding, *finding.absorbed)]
+    for finding in asking:
+        for concerned in (*finding.gpus, *finding.victims) or (None,):
+            told.setdefault(concerned, set()).update(finding.rule.told_parts)
+    found: dict[str, float] = {}
+    gpus = context.working_gpus
+    for gpu in gpus:
+        account, known = gpu.account, told.get(gpu.ref, set()) | told.get(None, set())
+        parts = {"communication": account.communication, "transfer": account.transfer}
+        parts |= {cause.id: account.idle_of(cause) for cause in Cause}
+        for part, time in parts.items():
+            if time and part not in known:
+                found[part] = found.get(part, 0.0) + time / account.wall / len(gpus)
+    return found
 
 
 def _warnings(context: Context, failures: Sequence[ProfileError]) -> tuple[str | Phrase, ...]:

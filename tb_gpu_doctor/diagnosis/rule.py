@@ -61,6 +61,8 @@ class Rule:
         thresholds: a frozen dataclass of what it has to itself; None where it has none. `Thresholds.of` gives the one
             in force.
         idle_cause: the cause whose idle time its findings count.
+        tells: the parts of a GPU's window (`communication`, `transfer`, causes of idle time) that its findings account
+            for, where they are more than that cause.
         of_kernels: it judges kernels that run, and not time in which none does: its share is one of kernel time, and
             it stands behind what makes a step longer.
         remarks_last: its mere remarks tell of what is slow by design, and stand behind those that ask for a change.
@@ -79,12 +81,18 @@ class Rule:
     needs: tuple[Fact, ...] = ()
     thresholds: object = None
     idle_cause: Cause | None = None
+    tells: tuple[str, ...] = ()
     of_kernels: bool = False
     remarks_last: bool = False
     inflated_by_profiler: bool = False
     beside_profile: bool = True
     proves_no_health: bool = False
     distorts: Distortion = "nothing"
+
+    @property
+    def told_parts(self) -> tuple[str, ...]:
+        """The parts of a GPU's window that its findings account for."""
+        return self.tells or (() if self.idle_cause is None else (self.idle_cause.id,))
 
     @property
     def lengthens_steps(self) -> bool:

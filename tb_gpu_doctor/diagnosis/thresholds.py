@@ -34,11 +34,9 @@ class Thresholds:
     # Complete steps, marked or inferred, below which a profile is too short to judge by.
     min_complete_steps: int = 3
 
-    # Idle for whatever reason, of a GPU's window. No finding by itself: from here on, with most of
-    # it unexplained or with no finding that covers it, nobody can say that the run is well.
-    idle_critical: float = 0.40
-    # What part of the idle time must be without evidence to say so.
-    idle_unexplained: float = 0.50
+    # What part of the GPUs' time may be neither computing nor told by a finding that asks for a change: above it
+    # nobody can say that the run is well.
+    untold: float = 0.10
 
     # Launching too slowly beside a cause that empties the queue: up to this part of that cause's loss,
     # and with this part of it in the same steps, it is that cause's consequence.

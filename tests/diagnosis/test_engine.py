@@ -13,6 +13,7 @@ from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.engine import MAX_KERNELS, order_findings
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase, Severity
 from tb_gpu_doctor.diagnosis.registry import kinds
+from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.errors import ProfileError
 from tests.diagnosis.build import MS, arrivals, kernel, profile
 from tests.hosts import diagnosed
@@ -62,20 +63,42 @@ def test_the_most_expensive_comes_first() -> None:
 
 def test_an_unexplained_idle_gpu_is_no_healthy_one() -> None:
     diagnosis = diagnosed([profile(2, idle={Cause.NO_EVIDENCE: 0.5})])
-    assert diagnosis.verdict == "cannot_tell" and diagnosis.findings == ()
+    assert diagnosis.verdict == "cannot_tell"
+    assert [finding.kind for finding in diagnosis.findings] == ["unexplained_idle"]
     (reason,) = diagnosis.reasons
-    assert reason.key == "report.doubts.unexplained_idle"
-    assert reason.params == {"idle": pytest.approx(0.5), "unexplained": pytest.approx(0.5)}
+    assert reason.key == "findings.unexplained_idle.doubt"
 
 
-def test_some_unexplained_idle_time_is_no_doubt() -> None:
-    assert diagnosed([profile(2, idle={Cause.NO_EVIDENCE: 0.39})]).verdict == "ok"
+def test_a_little_unexplained_idle_time_is_no_doubt() -> None:
+    assert diagnosed([profile(2, idle={Cause.NO_EVIDENCE: 0.09})]).verdict == "ok"
 
 
-def test_idle_time_that_no_finding_covers_is_a_doubt() -> None:
+def test_time_that_no_finding_tells_of_is_a_doubt() -> None:
     diagnosis = diagnosed([profile(2, idle={Cause.SYNC: 0.6})])
     assert diagnosis.verdict == "cannot_tell"
-    assert diagnosis.reasons[0].params["cause"] == Phrase("report.causes.sync")
+    (reason,) = diagnosis.reasons
+    assert reason.key == "report.doubts.untold_idle"
+    assert reason.params["part"] == Phrase("report.causes.sync")
+    assert reason.params["share"] == pytest.approx(0.6)
+
+
+def test_another_finding_never_silences_that_doubt() -> None:
+    diagnosis = diagnosed([profile(2, idle={Cause.SYNC: 0.4, Cause.INPUT: 0.2})])
+    assert diagnosis.verdict == "critical"
+    assert [reason.key for reason in diagnosis.reasons] == ["report.doubts.untold_idle"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(list(Cause)), st.floats(0, 0.3)), max_size=4), st.floats(0, 0.3))
+def test_ok_means_that_nearly_all_is_computing(causes: list[tuple[Cause, float]], communication: float) -> None:
+    idle: dict[Cause, float] = {}
+    for cause, share in causes:
+        idle[cause] = min(idle.get(cause, 0.0) + share, 0.3)
+    made = profile(2, idle=idle, communication=[communication, communication])
+    diagnosis = diagnosed([made])
+    if diagnosis.verdict == "ok":
+        for gpu in diagnosis.gpus:
+            assert gpu.wall and gpu.compute is not None
+            assert gpu.compute >= (1 - Thresholds().untold - 1e-9) * gpu.wall
 
 
 def test_a_finding_outweighs_a_doubt() -> None:

@@ -117,5 +117,6 @@ RULE = Rule(
     cost="lost",
     reads=("collectives", "steps"),
     thresholds=Limits(),
+    tells=("communication",),
     check=check,
 )

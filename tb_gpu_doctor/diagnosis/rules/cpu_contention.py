@@ -91,5 +91,6 @@ RULE = Rule(
     needs=("host_events",),
     thresholds=Limits(),
     inflated_by_profiler=True,
+    tells=("launch", "host_other", "sync"),
     check=check,
 )

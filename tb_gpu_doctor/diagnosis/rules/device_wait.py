@@ -83,5 +83,6 @@ RULE = Rule(
     needs=("launches",),
     thresholds=Limits(),
     idle_cause=Cause.QUEUED,
+    tells=("dependency", "kernel_gap", "queued"),
     check=check,
 )

@@ -190,5 +190,6 @@ RULE = Rule(
     cost="lost",
     reads=("collectives", "steps", "kernels", "idle_causes", "host_events"),
     thresholds=Limits(),
+    tells=("communication", "peer", "queued"),
     check=check,
 )

@@ -102,5 +102,6 @@ RULE = Rule(
     needs=("host_events",),
     thresholds=Limits(),
     inflated_by_profiler=True,
+    tells=("transfer", "sync", "host_other", "launch"),
     check=check,
 )

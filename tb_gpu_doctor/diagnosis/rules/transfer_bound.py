@@ -160,5 +160,6 @@ RULE = Rule(
     cost="lost",
     reads=("idle_causes", "copies", "host_events", "steps"),
     thresholds=Limits(),
+    tells=("transfer", "sync", "launch"),
     check=check,
 )

@@ -75,5 +75,6 @@ RULE = Rule(
     reads=("idle_causes", "host_events", "steps"),
     thresholds=Limits(),
     proves_no_health=True,
+    tells=("no_evidence",),
     check=check,
 )
