@@ -144,6 +144,9 @@ class Bounces:
 
 
 GROUPS_PER_GPU = 8
+# Pageable memory is copied to a page-locked buffer first, at 0.5 GB/s at the slowest, after some microseconds.
+_STAGING, _STAGING_PS_PER_BYTE = 20 * PS_PER_US, 2000
+_LARGEST_COPY = 1 << 40
 # Partitioned graphs number the ends of a copy: `IteratorGetNext/_12:_HostSend`.
 _SERIAL = re.compile(r"/_\d+(?=:|$)")
 
@@ -176,7 +179,7 @@ def find_transfers(
         late[own] = _late(trace, gaps, mine, rows[own], np.where(blocking[own] | between, 0, exposed[own]), kernels)
         step_late[:, device.index] = sum_by_step(steps, device.index, events.start[rows[own]], late[own])
         waiting = _waiting(trace, launch, device.index, rows[blocking])
-        gap_wait[mine] = overlap(waiting, gaps.start[mine], gaps.end[mine])
+        gap_wait[mine] = overlap(waiting, gaps.start[mine], _host_end(trace, gaps, mine, rows[blocking]))
         step_wait[:, device.index] = sum_by_step(steps, device.index, gaps.start[mine], gap_wait[mine])
         step_exposed[:, device.index] = _step_exposed(
             trace, window, steps, device.index, rows[own][~between], exposed[own][~between], kernels
@@ -202,6 +205,21 @@ def _blocks(trace: Trace, launch: Int64, rows: Int64) -> BoolArray:
     seen = may & (returned >= events.end[rows])
     is_copy = events.klass[rows] != EventClass.MEMSET
     return np.asarray(known & is_copy & ((events.copy_async[rows] == 0) | seen), dtype=np.bool_)
+
+
+def _host_end(trace: Trace, gaps: Gaps, mine: slice, blocking: Int64) -> Int64:
+    """Until when the host can be to blame for each gap: it had launched what ends it, and so waited like the GPU.
+
+    Where a blocking copy ends the gap itself, its call is busy with pageable memory first, for as long as its bytes
+    take; a call that lasts longer waits for the device.
+    """
+    call, after, start, end = gaps.launch[mine], gaps.after[mine], gaps.start[mine], gaps.end[mine]
+    if not len(trace.host_events):
+        return end
+    launched = np.clip(trace.host_events.start[np.maximum(call, 0)], start, end)
+    size = np.minimum(np.maximum(trace.device_events.copy_bytes[np.maximum(after, 0)], 0), _LARGEST_COPY)
+    staged = np.where(np.isin(after, blocking), np.minimum(end - launched, _STAGING + size * _STAGING_PS_PER_BYTE), 0)
+    return np.where(call >= 0, launched + staged, end)
 
 
 def _waiting(trace: Trace, launch: Int64, device: int, blocking: Int64) -> IntervalSet:

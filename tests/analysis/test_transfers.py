@@ -104,6 +104,11 @@ def test_waits_and_steps_by_hand(trace: Trace) -> None:
             int(host.thread[launch[i]]) for i in range(len(events)) if events.device[i] == gpu and launch[i] >= 0
         }
         calls = [launch[i] for i in blocking if int(host.thread[launch[i]]) in threads]
+        ended_by, call = int(gaps.after[at]), int(gaps.launch[at])
+        if call >= 0:  # from its launch on, what ends the gap waits for the device, but for the staging of its bytes
+            launched = min(max(int(host.start[call]), low), high)
+            staging = 20 * US + 2000 * max(int(events.copy_bytes[ended_by]), 0) if ended_by in blocking else 0
+            high = min(high, launched + staging)
         cuts = sorted({low, high, *(int(t) for c in calls for t in (host.start[c], host.end[c]) if low < t < high)})
         waited = sum(
             end - begin for begin, end in pairwise(cuts) if any(host.start[c] <= begin < host.end[c] for c in calls)

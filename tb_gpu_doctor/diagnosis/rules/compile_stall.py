@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tb_gpu_doctor.analysis.host_names import is_loading
 from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.context import Context, WorkingGpu, ref
 from tb_gpu_doctor.diagnosis.losses import cost_per_step, gap_evidence, unclaimed_idle
@@ -16,6 +17,8 @@ from tb_gpu_doctor.diagnosis.rule import Rule
 from tb_gpu_doctor.diagnosis.stalls import find_stall
 
 KIND = "compile_stall"
+_COMPILING = ("same_shapes@", "no_python_values@", "show_reasons@", "cache@jax")
+_LOADING = ("load_early",)
 
 
 @dataclass(frozen=True)
@@ -38,28 +41,28 @@ def check(context: Context) -> Iterator[Finding]:
     facts = {**stall.facts, "function": function}
     key = f"findings.{KIND}"
     how_often = "first_only" if stops.only_first else "stops" if stops.steps is None else "stops_in_steps"
-    explanation = [Phrase(f"{key}.explanation", facts), Phrase(f"{key}.{how_often}", facts)]
-    explanation.append(Phrase(f"{key}.held_up_by", facts))
-    if function is not None:
+    loading = is_loading(stall.name)
+    explanation = [
+        Phrase(f"{key}.{'explanation_loading' if loading else 'explanation'}", facts),
+        Phrase(f"{key}.{how_often}", facts),
+        Phrase(f"{key}.held_up_by", facts),
+    ]
+    if function is not None and not loading:
         explanation.append(Phrase(f"{key}.function", facts))
-    # Compiling before the first step is no fault of the run; that it was recorded spoils the numbers.
-    critical = loss.share >= limits.critical and not stops.only_first
+    # What happens once, before the first step or where code is first used, is no fault of the run; that it was
+    # recorded spoils the numbers.
+    once = loading or stops.only_first
+    critical = loss.share >= limits.critical and not once
     yield Finding(
         kind=KIND,
         severity="critical" if critical else "warning",
-        title=Phrase(f"{key}.title", facts),
-        explanation=(*explanation, *cost_per_step(context, loss)),
-        advice=context.advice(
-            KIND,
-            *(("warm_up",) if stops.only_first else ()),
-            "same_shapes@",
-            "no_python_values@",
-            "show_reasons@",
-            "cache@jax",
-        ),
+        title=Phrase(f"{key}.{'title_loading' if loading else 'title'}", facts),
+        explanation=(*explanation, *(() if loading else cost_per_step(context, loss))),
+        advice=context.advice(KIND, *(("warm_up",) if once else ()), *(_LOADING if loading else _COMPILING)),
         gpus=loss.refs,
+        cause="loading" if loading else None,
         share=loss.share,
-        saving_ps_per_step=loss.saving,
+        saving_ps_per_step=None if loading else loss.saving,
         evidence=gap_evidence(context, loss.gpus, Cause.COMPILE),
     )
 
