@@ -18,6 +18,9 @@ from tb_gpu_doctor.traces.columns import PS_PER_US, Int64
 
 # A wait returns a little after the GPU is done; the clocks may differ by as much.
 _TOLERANCE = 20 * PS_PER_US
+# A range inside another one tells more if it fills this part of it.
+_FILLS = 0.8
+_OWN = (Kind.HOST_OTHER, Kind.UNKNOWN_NAME)
 # Gaps looked at per GPU, the costliest first; nobody reads more names.
 _MAX_GAPS = 200
 
@@ -169,7 +172,10 @@ class WaitFinder:
         return int(inside[np.argmax(np.minimum(host.end[inside], end) - host.start[inside])])
 
     def _work_after(self, wait: int, end: int) -> int:
-        """What the waiting thread did longest between the wait and ``end``, by its outermost telling events."""
+        """What the waiting thread did longest between the wait and ``end``: the innermost range that fills that time.
+
+        The user's own functions and ranges are looked into, the framework's are not.
+        """
         host = self._file.trace.host_events
         begin = int(host.end[wait])
         rows = host.of_thread(int(host.thread[wait]))
@@ -182,7 +188,11 @@ class WaitFinder:
         outermost = np.concatenate(([True], starts[1:] >= np.maximum.accumulate(ends)[:-1]))
         spent = np.where(outermost, np.minimum(ends, end) - starts, -1)
         best = int(np.argmax(spent))
-        return int(inside[best]) if spent[best] > 0 else -1
+        if spent[best] <= 0:
+            return -1
+        filling = np.minimum(ends, end) - starts >= _FILLS * spent[best]
+        own = np.flatnonzero(filling & np.isin(self._file.calls.kind[inside], _OWN))
+        return int(inside[own[-1] if len(own) else best])
 
 
 def _interned(name: str | None) -> str | None:

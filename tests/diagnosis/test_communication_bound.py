@@ -79,9 +79,9 @@ def test_no_more_is_saved_than_can_be_hidden() -> None:
     assert finding.saving_ps_per_step == pytest.approx(195 * US, rel=0.02), "the compute of a step"
 
 
-def test_one_rank_alone_gets_a_remark() -> None:
+def test_one_rank_alone_gets_a_warning_with_its_size() -> None:
     finding = found_in([loop(300, gpus=1).trace()])
-    assert finding is not None and finding.severity == "info" and finding.saving_ps_per_step is None
+    assert finding is not None and finding.severity == "warning" and finding.saving_ps_per_step is None
     assert finding.share == pytest.approx(0.3, abs=0.002)
     assert finding.title.key.endswith("title_unsplit")
 
@@ -104,6 +104,6 @@ def test_with_missing_ranks_movement_may_be_waiting() -> None:
     known = found_in([dataclasses.replace(trace, rank=0, world_size=1)])
     assert known is not None and known.severity == "critical" and known.saving_ps_per_step
     lost = found_in([dataclasses.replace(trace, rank=0, world_size=3)])
-    assert lost is not None and lost.severity == "info" and lost.saving_ps_per_step is None
+    assert lost is not None and lost.severity == "warning" and lost.saving_ps_per_step is None
     (phrase,) = [phrase for phrase in lost.explanation if phrase.key.endswith(".missing")]
     assert phrase.params["ranks"] == ("1", "2")

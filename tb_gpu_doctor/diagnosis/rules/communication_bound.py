@@ -2,7 +2,7 @@
 
 Reads: exposed communication without the time inside collectives in which GPUs only waited for late
 ones (that is `imbalance`). Where a GPU's collectives cannot be matched with those of others, nobody can
-tell waiting from moving: then it is a remark, as it is where files of some ranks are missing.
+tell waiting from moving: then it is a warning at most, with its size, as it is where files of some ranks are missing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Gpu:
 
 
 def check(context: Context) -> Iterator[Finding]:
-    """One finding over all hosts; a remark where waiting and moving cannot be told apart."""
+    """One finding over all hosts; a warning at most where waiting and moving cannot be told apart."""
     limits: Limits = context.thresholds.of(KIND)
     gpus = list(_gpus(context))
     moving = [gpu for gpu in gpus if gpu.exposed.moving >= limits.warning * gpu.wall]
@@ -45,13 +45,13 @@ def check(context: Context) -> Iterator[Finding]:
         share = fmean(gpu.exposed.moving / gpu.wall for gpu in moving)
         severity = "critical" if share >= limits.critical else "warning"
         if context.job.missing_ranks:
-            severity = "info"  # what looks like moving may be waiting for a rank whose file is missing
+            severity = "warning"  # what looks like moving may be waiting for a rank whose file is missing
         yield _finding(context, moving, share, severity, "explanation")
         return
     unsplit = [gpu for gpu in gpus if gpu.exposed.moving + gpu.exposed.unsplit >= limits.warning * gpu.wall]
     if unsplit:
         share = fmean((gpu.exposed.moving + gpu.exposed.unsplit) / gpu.wall for gpu in unsplit)
-        yield _finding(context, unsplit, share, "info", "unsplit")
+        yield _finding(context, unsplit, share, "warning", "unsplit")
 
 
 def _gpus(context: Context) -> Iterator[_Gpu]:
