@@ -43,7 +43,7 @@ def test_the_table_names_kinds_and_sentences_that_exist() -> None:
     assert len(pairs) == len(set(pairs))
     assert not {(b, a) for a, b in pairs} & set(pairs), "nobody takes in who takes it in"
     causes = {rule.idle_cause.id for rule in rules() if rule.idle_cause is not None}
-    assert causes == {"input", "launch", "sync", "compile", "checkpoint"}
+    assert causes == {"input", "launch", "sync", "compile", "checkpoint", "host_other", "allocator", "queued"}
 
 
 # -- slow steps ----------------------------------------------------------------------------
@@ -69,7 +69,8 @@ def test_a_pause_beside_saving_stays_a_finding_of_its_own() -> None:
             recorder.call("python", "$train.py:88 rotate_logs", free - 2_000, launch - 5)
 
     found = timed(host(loop(stop, {**EVERY_FOURTH, 5: 60_000.0}, steps=14)))
-    assert [finding.kind for finding in found] == ["step_outliers", "checkpoint_stall"], "the dearer one first"
+    assert [finding.kind for finding in found] == ["host_bound", "checkpoint_stall"], "the dearer one first"
+    assert [part.kind for part in found[0].absorbed] == ["step_outliers"]
 
 
 def test_a_cause_of_every_step_does_not_take_in_the_few_slow_ones() -> None:
@@ -79,7 +80,8 @@ def test_a_cause_of_every_step_does_not_take_in_the_few_slow_ones() -> None:
 
     pauses = dict.fromkeys(range(14), 8_000.0) | {6: 30_000.0}
     found = timed(host(loop(wait, pauses, steps=14)))
-    assert [finding.kind for finding in found] == ["sync_stall", "step_outliers"]
+    assert [finding.kind for finding in found] == ["sync_stall", "host_bound"]
+    assert [part.kind for part in found[1].absorbed] == ["step_outliers"]
 
 
 # -- launches behind an empty queue --------------------------------------------------------

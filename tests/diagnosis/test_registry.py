@@ -35,7 +35,8 @@ def test_a_rule_declares_itself_whole(rule: Rule) -> None:
     assert rule.about in get_args(About) and rule.cost in get_args(Cost) and rule.distorts in get_args(Distortion)
     assert rule.reads and set(rule.reads) <= set(FACTS)
     assert set(rule.needs) <= set(rule.reads), "what it needs it reads"
-    assert rule.cost == "none" or rule.about == "run", "only what a run does costs time"
+    costs = rule.about == "run" or rule.proves_no_health
+    assert rule.cost == "none" or costs, "only what a run does costs time, and what nobody can explain"
     assert rule.beside_profile or rule.about == "telemetry"
     if rule.thresholds is not None:
         assert dataclasses.is_dataclass(rule.thresholds) and dataclasses.fields(rule.thresholds)

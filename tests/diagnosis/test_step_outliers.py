@@ -60,8 +60,10 @@ def test_a_pause_of_the_host_is_named() -> None:
         if step == 5:
             recorder.call("python", "$train.py:88 rotate_logs", free - 2_000, launch - 5)
 
-    finding = only(loop(rotate, {5: 20_000.0}, steps=12))
-    assert finding.cause == "host_other"
+    (told,) = [found for found in diagnosed([host(loop(rotate, {5: 20_000.0}, steps=12))]).findings if found.absorbed]
+    assert told.kind == "host_bound", "one story: the work that makes the step slow"
+    (finding,) = told.absorbed
+    assert finding.kind == "step_outliers" and finding.cause == "host_other"
     busiest = next(p for p in finding.explanation if p.key == "findings.step_outliers.busiest")
     assert busiest.params["names"][0] == "$train.py:88 rotate_logs"
 
