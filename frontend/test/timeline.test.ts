@@ -16,7 +16,10 @@ afterEach(async () => {
   await close?.();
 });
 
-async function start(limit: number): Promise<{ data: TimelineData; meta: TimelineMeta; asked: string[] }> {
+async function start(
+  limit: number,
+  mostBins = Number.POSITIVE_INFINITY,
+): Promise<{ data: TimelineData; meta: TimelineMeta; asked: string[] }> {
   const scenario = synthetic.scenario(PROFILE.run);
   const asked: string[] = [];
   ({ close } = await serve((url, response) => {
@@ -33,7 +36,7 @@ async function start(limit: number): Promise<{ data: TimelineData; meta: Timelin
     asked.push(route);
     const body =
       route === "bins"
-        ? synthetic.bins(scenario, get("start_ps"), get("end_ps"), get("width"))
+        ? synthetic.bins(scenario, get("start_ps"), get("end_ps"), Math.min(get("width"), mostBins))
         : synthetic.events(scenario, get("start_ps"), get("end_ps"), get("limit"));
     response.end(body);
   }));
@@ -136,6 +139,20 @@ describe("TimelineData", () => {
     const out = new Float32Array(timeline.categories.length * WIDTH);
     expect(timeline.cover(0, dense, WIDTH, out)).not.toBeNull();
     expect(Math.abs(sum(out) / WIDTH - 1)).toBeLessThan(0.02);
+  });
+
+  it("asks for a view once where the server sends fewer bins than there are pixels", async () => {
+    const { data: timeline, meta, asked } = await start(10, 90);
+    const { start: from, end } = timeline.extent;
+    await look(timeline, { start: from, end });
+    const closer = { start: from + (end - from) * 0.4, end: from + (end - from) * 0.5 };
+    await look(timeline, closer);
+    const before = asked.filter((route) => route === "bins").length;
+    for (const by of [0.001, 0.002, 0.003]) {
+      const shift = (meta.end_ps - meta.start_ps) * by;
+      await look(timeline, { start: closer.start + shift, end: closer.end + shift });
+    }
+    expect(asked.filter((route) => route === "bins")).toHaveLength(before);
   });
 
   it("says when loading fails", async () => {

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from werkzeug.wrappers import Request, Response
 
 from tb_gpu_doctor.errors import RequestError
-from tb_gpu_doctor.plugin.analyses import Analyses
+from tb_gpu_doctor.plugin.analyses import Analyses, Progress
+from tb_gpu_doctor.plugin.answer_memory import AnswerMemory
 from tb_gpu_doctor.plugin.garbage_collection import keep_collections_short
 from tb_gpu_doctor.plugin.history_view import Histories, compare_answer
 from tb_gpu_doctor.plugin.logdir import FoundSession, Scanner, Snapshot, describe
@@ -52,7 +53,10 @@ STATIC_FILES = {"index.js": "text/javascript"}
 MAX_WIDTH = 8_192
 MAX_EVENTS = 2_000_000
 DEFAULT_EVENTS = 200_000
-MAX_BIN_CELLS = 64_000_000
+# Of one answer with bins: where there are more GPUs there are fewer pixels.
+MAX_BIN_BYTES = 8 << 20
+# Of one interval of a timeline.
+EVENT_BYTES = 13
 
 Handler = Callable[[Request], Response]
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -80,6 +84,7 @@ class Routes:
         self._logdir = logdir
         # The list of sessions in each language, made once for each scan.
         self._listed: dict[tuple[str, bool], tuple[Snapshot, bytes]] = {}
+        self._memory = AnswerMemory()
         self._histories = Histories(scanner, self._open.summary)
         self._static = {name: StaticFile(STATIC_FOLDER / name, kind) for name, kind in STATIC_FILES.items()}
 
@@ -166,17 +171,31 @@ class Routes:
 
     def _bins(self, request: Request) -> Response:
         start, end = range_arguments(request)
-        width = int_argument(request, "width", 1, MAX_WIDTH)
         timeline = self._view(request).timeline
-        if timeline.cell_count(width) > MAX_BIN_CELLS:
-            most = str(MAX_BIN_CELLS // max(1, timeline.cell_count(1)))
-            raise RequestError(400, "bad_parameter", "parameter_range", name="width", low="1", high=most)
-        return binary_answer(request, timeline.bins(start, end, width), compress=True)
+        width = _fitting(int_argument(request, "width", 1, MAX_WIDTH), timeline.cell_count(1))
+        size = 2 * timeline.cell_count(width)  # and the same again while it is compressed
+        return self._large(request, size, lambda: timeline.bins(start, end, width), compress=True)
 
     def _events(self, request: Request) -> Response:
         start, end = range_arguments(request)
         limit = int_argument(request, "limit", 0, MAX_EVENTS, default=DEFAULT_EVENTS)
-        return binary_answer(request, self._view(request).timeline.events(start, end, limit))
+        timeline = self._view(request).timeline
+        count = timeline.event_count(start, end)
+        size = EVENT_BYTES * (count if count <= limit else 0)
+        return self._large(request, size, lambda: timeline.events(start, end, limit))
+
+    def _large(self, request: Request, size: int, make: Callable[[], bytes], compress: bool = False) -> Response:
+        """An answer in bytes, once there is memory for it; it is given back when the answer is sent."""
+        give_back = self._memory.lend(size, viewer_of(request))
+        if give_back is None:
+            raise NotReady(Progress("queued"))
+        try:
+            response = binary_answer(request, make(), compress)
+        except BaseException:
+            give_back()
+            raise
+        response.call_on_close(give_back)
+        return response
 
     def _at(self, request: Request) -> Response:
         time = time_argument(request, "time_ps")
@@ -211,8 +230,10 @@ class Routes:
 
     def _waits(self, request: Request) -> Response:
         start, end = range_arguments(request)
-        width = int_argument(request, "width", 1, MAX_WIDTH)
-        return binary_answer(request, self._view(request).ranges.wait_bins(start, end, width), compress=True)
+        view = self._view(request)
+        width = _fitting(int_argument(request, "width", 1, MAX_WIDTH), view.timeline.lane_count)
+        size = 2 * view.timeline.lane_count * width
+        return self._large(request, size, lambda: view.ranges.wait_bins(start, end, width), compress=True)
 
     def _streams(self, request: Request) -> Response:
         from tb_gpu_doctor.plugin.timeline_range import DEFAULT_STREAM_EVENTS, MAX_STREAM_EVENTS
@@ -328,6 +349,11 @@ class Routes:
 
     def _view(self, request: Request) -> SessionView:
         return self._open.view(self._found(request), viewer_of(request))
+
+
+def _fitting(width: int, bytes_each: int) -> int:
+    """How many pixels there are bytes for, of ``width`` that were asked for."""
+    return max(1, min(width, MAX_BIN_BYTES // max(1, bytes_each)))
 
 
 @functools.lru_cache(maxsize=256)

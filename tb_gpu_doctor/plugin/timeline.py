@@ -244,6 +244,11 @@ class Timeline:
         header = np.array([len(self._lanes), len(LANE_CATEGORIES), width], dtype="<u4")
         return header.tobytes() + cells.tobytes()
 
+    def event_count(self, start: int, end: int) -> int:
+        """How many intervals share time with [start, end)."""
+        windows = [lane.overlapping(start, end) for lane in self._lanes]
+        return sum(window.stop - window.start for window in windows)
+
     def events(self, start: int, end: int, limit: int) -> bytes:
         """The answer of ``timeline/events``: the intervals of [start, end), cut to it, as columns."""
         unit = time_unit(end - start)

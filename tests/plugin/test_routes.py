@@ -16,7 +16,9 @@ from tb_gpu_doctor.analysis.file_columns import FileColumns
 from tb_gpu_doctor.analysis.job import analyse_job
 from tb_gpu_doctor.api import SessionResult
 from tb_gpu_doctor.errors import ProfileError
+from tb_gpu_doctor.plugin import answer_memory, routes
 from tb_gpu_doctor.plugin.analyses import Analyses, Report
+from tb_gpu_doctor.plugin.answer_memory import AnswerMemory
 from tb_gpu_doctor.plugin.lanes import LANE_CATEGORIES
 from tb_gpu_doctor.plugin.logdir import Root, Scanner
 from tb_gpu_doctor.plugin.routes import Routes
@@ -535,3 +537,30 @@ def test_a_comma_in_a_name_is_no_list(tmp_path: Path):
     site = Site(tmp_path, view_of)
     assert site.session("diagnosis", "a", "x,y").status_code == 200
     assert related(site) == {"a/x,y": None}
+
+
+@pytest.mark.parametrize("route", ["timeline/bins", "timeline/waits"])
+def test_bins_take_no_more_bytes_than_an_answer_may_have(site: Site, monkeypatch: pytest.MonkeyPatch, route: str):
+    categories = len(LANE_CATEGORIES) if route == "timeline/bins" else 1
+    monkeypatch.setattr(routes, "MAX_BIN_BYTES", 2 * categories * 10 + 1)
+    answer = site.session(f"{route}?start_ps=0&end_ps=100&width=8192")
+    assert answer.status_code == 200 and len(answer.data) == 12 + 2 * categories * 10
+    assert np.frombuffer(answer.data, "<u4", 3).tolist() == [2, categories, 10], "the header says how many there are"
+    assert site.session(f"{route}?start_ps=0&end_ps=100&width=7").data[8:12] == b"\7\0\0\0"
+
+
+def test_answers_on_their_way_are_bounded_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    add_session(tmp_path, "a", "s")
+    monkeypatch.setattr(answer_memory, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(AnswerMemory.__init__, "__defaults__", (1 << 20,))
+    site = Site(tmp_path, view_of)
+    address = "timeline/bins?run=a&session=s&start_ps=0&end_ps=100&width=8192"
+    site.ready(address).close()
+    viewers = [{"X-GPU-Doctor-Viewer": f"viewer-{number}"} for number in range(4)]
+    sending = [site.get(address, headers=viewer, buffered=False) for viewer in viewers]
+    assert [answer.status_code for answer in sending] == [200, 200, 202, 202], "half a MiB each, twice for compressing"
+    for answer in sending:
+        answer.close()
+    assert site.get(address, headers=viewers[3]).status_code == 200
+    events = "timeline/events?run=a&session=s&start_ps=0&end_ps=100"
+    assert site.get(events, headers=viewers[0]).status_code == 200

@@ -77,6 +77,8 @@ export class TimelineData {
   private tooLong = Number.POSITIVE_INFINITY;
   private timer: ReturnType<typeof setTimeout> | undefined;
   private running: { controller: AbortController; detail: Detail; range: Range } | null = null;
+  /** How many bins an answer holds at most, once that is known. */
+  private most = Number.POSITIVE_INFINITY;
   private closed = false;
 
   constructor(
@@ -159,7 +161,9 @@ export class TimelineData {
       } else {
         // Many lanes: one bin a pixel of the screen is enough.
         const wide = pixels * (this.meta.lanes.length > 32 ? 1 : 2);
-        const bins = await fetchBins(this.profile, start, end, Math.min(Math.ceil(wide), WIDEST_BINS), options);
+        const width = Math.min(Math.ceil(wide), WIDEST_BINS);
+        const bins = await fetchBins(this.profile, start, end, width, options);
+        if (bins.width < width) this.most = bins.width;
         this.keepBins(makeBinBlock(choice.range, bins), overviewFirst);
         again = overviewFirst;
       }
@@ -186,7 +190,9 @@ export class TimelineData {
   }
 
   private sharpBins(view: Range, pixels: number): boolean {
-    const wanted = (BINS_PER_PIXEL * pixels) / length(view);
+    // Of very many GPUs the server sends fewer bins than there are pixels: then that is as sharp as it gets.
+    const best = this.most / length(widen(view, BIN_MARGIN, this.extent));
+    const wanted = Math.min((BINS_PER_PIXEL * pixels) / length(view), 0.999 * best);
     return [...this.bins, this.overview].some(
       (block) => block && covers(block, view) && block.bins.width / length(block) >= wanted,
     );
