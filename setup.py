@@ -78,7 +78,8 @@ setup(
     long_description=(HERE / "README.md").read_text(encoding="utf-8") if (HERE / "README.md").exists() else "",
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    license_files=["LICENSE"],
+    # What is bundled into the tab is passed on with its own licences.
+    license_files=["LICENSE", "tb_gpu_doctor/plugin/static/licenses.txt"],
     keywords="tensorboard profiler gpu tensorflow jax pytorch xplane kineto performance",
     classifiers=[
         "Development Status :: 4 - Beta",

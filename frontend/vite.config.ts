@@ -1,13 +1,14 @@
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
 import { keylessSpanish } from "./scripts/keyless.mjs";
+import { bundledNotices } from "./scripts/notices.mjs";
 
 const outDir = process.env.BUNDLE_OUT_DIR ?? fileURLToPath(new URL("../tb_gpu_doctor/plugin/static", import.meta.url));
 
 // One self-contained module: TensorBoard imports index.js and calls render(). No chunk,
 // no asset beside it, so nothing else has to be served or cached.
 export default defineConfig({
-  plugins: [keylessSpanish()],
+  plugins: [keylessSpanish(), bundledNotices()],
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   build: {
     outDir,

@@ -108,7 +108,18 @@ def test_the_wheel_holds_every_file_that_the_package_reads(wheel_names: set[str]
 
 def test_the_wheel_holds_nothing_else(wheel_names: set[str]) -> None:
     suffixes = {Path(name).suffix for name in wheel_names if name.startswith("tb_gpu_doctor/")}
-    assert suffixes <= {".py", ".json", ".md", ".js", ".css", ".svg", ".typed"}
+    assert suffixes <= {".py", ".json", ".md", ".js", ".css", ".svg", ".typed", ".txt"}
+    texts = [name for name in wheel_names if name.startswith("tb_gpu_doctor/") and name.endswith(".txt")]
+    assert texts == ["tb_gpu_doctor/plugin/static/licenses.txt"]
+
+
+def test_what_is_bundled_is_passed_on_with_its_licences(wheel_names: set[str]) -> None:
+    module = (PACKAGE / "plugin" / "static" / "index.js").read_text(encoding="utf-8")
+    licences = (PACKAGE / "plugin" / "static" / "licenses.txt").read_text(encoding="utf-8")
+    for text in (module[: module.index("*/")], licences):
+        assert "preact " in text and "@preact/signals " in text
+        assert text.count("Copyright (c)") >= 2 and "The above copyright notice and this permission notice" in text
+    assert any(".dist-info" in name and name.endswith("licenses.txt") for name in wheel_names)
 
 
 def tracked_texts() -> list[Path]:

@@ -26,6 +26,11 @@ try {
   } catch {
     failure = "there is no committed bundle";
   }
+  if (
+    !failure &&
+    !readFileSync(join(temporary, "licenses.txt")).equals(readFileSync(join(committed, "../licenses.txt")))
+  )
+    failure = "the committed licenses.txt is stale: run `npm run build` and commit it";
   if (!failure && !fresh.equals(old)) failure = "the committed bundle is stale: run `npm run build` and commit it";
   if (!failure && zipped > LIMIT_GZIP_BYTES) failure = `the bundle is too heavy: ${zipped} bytes gzipped`;
   if (!failure) console.log(`index.js is up to date: ${fresh.length} bytes, ${zipped} gzipped`);

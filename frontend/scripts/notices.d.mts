@@ -1,0 +1,4 @@
+import type { Plugin } from "vite";
+
+export function noticeOf(folder: string): string;
+export function bundledNotices(): Plugin;
