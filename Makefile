@@ -64,7 +64,7 @@ pytest: $(STAMPS)/test $(NPM_STAMP) chromium ## the Python and browser tests (PY
 	$(PYTEST) $(PYTEST_ARGS)
 
 quick: $(STAMPS)/test ## the Python tests that are not marked as slow
-	$(PYTEST) -m "not slow" --durations=3 $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow" --hypothesis-profile=quick --durations=3 $(PYTEST_ARGS)
 
 bench: $(STAMPS)/test ## decoder and diagnosis against the stock Profiler; writes benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks

@@ -28,6 +28,8 @@ DEMO_LOGS = REPOSITORY / "demo_logs"
 # A slow machine is no failure, and CI draws the same examples each time: a red run can be repeated.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True)
+# Fewer of them for `make check` (--hypothesis-profile=quick); `make test` draws all.
+settings.register_profile("quick", parent=settings.get_profile("ci"), max_examples=15)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
@@ -57,3 +59,10 @@ def chromium() -> str:
     if os.environ.get("CI"):
         pytest.fail(message)
     pytest.skip(message)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What drives a browser is slow."""
+    for item in items:
+        if item.get_closest_marker("browser"):
+            item.add_marker(pytest.mark.slow)

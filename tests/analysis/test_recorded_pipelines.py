@@ -16,6 +16,8 @@ from tb_gpu_doctor.traces.xplane import read_xplane
 from tests.analysis.recorded_pipelines import BATCH, SLEEP_S, STEPS
 from tests.conftest import REPOSITORY
 
+pytestmark = pytest.mark.slow
+
 PS_PER_S = 10**12
 
 

@@ -14,6 +14,8 @@ import pytest
 from tb_gpu_doctor.cli.main import main
 from tests.remote_stores import S3, files_below, s3_server
 
+pytestmark = pytest.mark.slow
+
 SECRET = "very-hidden"
 Output = pytest.CaptureFixture[str]
 

@@ -17,6 +17,8 @@ import pytest
 
 from tb_gpu_doctor.cli.main import main
 
+pytestmark = pytest.mark.slow
+
 _PATIENCE_S = 120.0
 
 

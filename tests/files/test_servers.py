@@ -19,6 +19,8 @@ from tb_gpu_doctor.traces.sessions import find_sessions
 from tests.remote_servers import ENCODED, PASSWORD, USER, Gcs, Sftp, ftp_server, gcs_server, sftp_server
 from tests.remote_stores import S3, files_below, s3_server
 
+pytestmark = pytest.mark.slow
+
 # What addresses give a meaning to.
 ODD_NAMES = ("a b#1", "a?b", "a%20b%", "año λ", "q&a=x+y", "run::[1]", "d?q#f", "at@sign:1")
 

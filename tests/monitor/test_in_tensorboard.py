@@ -19,6 +19,8 @@ from tb_gpu_doctor.telemetry.recordings import read_telemetry
 from tests import nvml as stub_of_tests
 from tests.tensorboard_server import TensorBoard, tensorboard
 
+pytestmark = pytest.mark.slow
+
 SCENARIO = """
 gpus 8
 gpu * utilization 0:0 30:97 600:97

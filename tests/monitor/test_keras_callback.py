@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.lazily import Lazily
 from tests.monitor.memory import MemoryMonitor, Step
 
-tf = pytest.importorskip("tensorflow")
-keras = pytest.importorskip("keras")
-
-from tb_gpu_doctor.monitor.keras_callback import GpuDoctorCallback  # noqa: E402
+tf, keras, keras_callback = map(Lazily, ("tensorflow", "keras", "tb_gpu_doctor.monitor.keras_callback"))
+pytestmark = pytest.mark.slow  # TensorFlow alone takes seconds to import
 
 
 def model(**compile_options: Any) -> Any:
@@ -37,7 +36,7 @@ def fit(made: Any, monitor: MemoryMonitor | None = None, **options: Any) -> list
     """Train and return what was recorded."""
     monitor = monitor or MemoryMonitor(framework="tensorflow")
     options.setdefault("verbose", 0)
-    callbacks = [GpuDoctorCallback(monitor=monitor), *options.pop("callbacks", [])]
+    callbacks = [keras_callback.GpuDoctorCallback(monitor=monitor), *options.pop("callbacks", [])]
     data = options.pop("data", None)
     x, y = (data, None) if data is not None else arrays()
     made.fit(x, y, callbacks=callbacks, **options)
@@ -139,7 +138,7 @@ def test_samples_of_generators_and_given_batch_sizes() -> None:
     steps = fit(model(), data=Sequence())
     assert len(steps) == 5 and {step.samples for step in steps} <= {6, None}
     monitor = MemoryMonitor()
-    model().fit(dataset(), callbacks=[GpuDoctorCallback(monitor=monitor, batch_size=8)], verbose=0)
+    model().fit(dataset(), callbacks=[keras_callback.GpuDoctorCallback(monitor=monitor, batch_size=8)], verbose=0)
     assert [step.samples for step in monitor.recorder.steps] == [8] * 5
 
 
@@ -188,7 +187,7 @@ def test_validation_and_saving_are_spans_and_no_part_of_steps(tmp_path: Path) ->
     for order in (lambda own: [own, checkpoint], lambda own: [checkpoint, own]):
         monitor.recorder.steps.clear()
         monitor.recorder.spans.clear()
-        callbacks = order(GpuDoctorCallback(monitor=monitor))
+        callbacks = order(keras_callback.GpuDoctorCallback(monitor=monitor))
         made.fit(*arrays(), batch_size=8, epochs=2, validation_data=arrays(8), callbacks=callbacks, verbose=0)
         kinds = monitor.recorder.kinds()
         assert kinds.count("validation") == 2 and kinds.count("checkpoint") == 5
@@ -211,7 +210,7 @@ def test_the_model_can_be_saved_copied_and_loaded_while_it_is_watched(tmp_path: 
 
     clones = Clones()
     made = model()
-    made.fit(*arrays(), callbacks=[GpuDoctorCallback(monitor=monitor), clones], verbose=0)
+    made.fit(*arrays(), callbacks=[keras_callback.GpuDoctorCallback(monitor=monitor), clones], verbose=0)
     restored = keras.models.load_model(path)
     assert np.allclose(restored.predict(arrays()[0], verbose=0), made.predict(arrays()[0], verbose=0))
     assert [kind for kind in monitor.recorder.kinds() if kind == "checkpoint"] == ["checkpoint"]
@@ -256,7 +255,7 @@ def test_nothing_reaches_training_when_all_fails(tmp_path: Path) -> None:
     history = model().fit(
         *arrays(), epochs=2, validation_data=arrays(8), verbose=0,
         callbacks=[
-            GpuDoctorCallback(monitor=monitor),
+            keras_callback.GpuDoctorCallback(monitor=monitor),
             keras.callbacks.ModelCheckpoint(str(tmp_path / "model.keras")),
         ],
     )  # fmt: skip
@@ -265,7 +264,7 @@ def test_nothing_reaches_training_when_all_fails(tmp_path: Path) -> None:
 
 def test_it_can_be_copied_before_training() -> None:
     """Tuners copy the callbacks for each trial."""
-    twin = copy.deepcopy(GpuDoctorCallback("logs", profile_steps=(50, 60)))
+    twin = copy.deepcopy(keras_callback.GpuDoctorCallback("logs", profile_steps=(50, 60)))
     assert isinstance(twin, keras.callbacks.Callback)
 
 
@@ -276,4 +275,4 @@ def test_arguments_that_make_no_sense_are_told_at_once() -> None:
         {"logdir": "logs", "profile_throttling": "heat"}, {"logdir": "logs", "profile_slower": 0},
     ):  # fmt: skip
         with pytest.raises(ValueError, match=r"."):
-            GpuDoctorCallback(**arguments)
+            keras_callback.GpuDoctorCallback(**arguments)

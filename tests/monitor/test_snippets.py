@@ -15,6 +15,8 @@ from tb_gpu_doctor.telemetry.recordings import read_telemetry
 from tb_gpu_doctor.traces.sessions import find_sessions
 from tests.monitor.test_capture import marked_steps
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "docs/monitor.md", "docs/es/monitor.md", "docs/batch_size.md", "docs/es/batch_size.md")
 

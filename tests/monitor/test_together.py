@@ -16,6 +16,8 @@ from tb_gpu_doctor.traces.sessions import Session, find_sessions
 from tests.monitor.test_capture import marked_steps
 from tests.nvml import REPOSITORY, driver_environment, train
 
+pytestmark = pytest.mark.slow
+
 KERAS = """
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 import keras

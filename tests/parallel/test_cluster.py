@@ -30,6 +30,8 @@ from tb_gpu_doctor.traces.sessions import Session, find_sessions
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def local() -> Iterator[distributed.LocalCluster]:

@@ -31,6 +31,8 @@ from tb_gpu_doctor.traces.sessions import ProfileFile, Session, find_sessions
 from tests.cli.profiles import session_file
 from tests.parallel.test_processes import gone, until, workers_of
 
+pytestmark = pytest.mark.slow
+
 FORMATS = ("xplane", "kineto")
 
 

@@ -21,6 +21,8 @@ from tb_gpu_doctor.parallel.processes import WorkerDied, WorkerProcesses, Worker
 from tb_gpu_doctor.traces.read import read_trace
 from tb_gpu_doctor.traces.sessions import ProfileFile
 
+pytestmark = pytest.mark.slow
+
 WORKER = b"tb_gpu_doctor.parallel.worker"
 
 

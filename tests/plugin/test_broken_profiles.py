@@ -13,6 +13,8 @@ import pytest
 from tests.plugin.test_logdir import add_session
 from tests.plugin.test_routes import SESSION_ROUTES, Site, error_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def whole(demo_logs: Path) -> bytes:

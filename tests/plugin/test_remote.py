@@ -23,6 +23,8 @@ from tb_gpu_doctor.plugin.plugin import GpuDoctorPlugin
 from tests.remote_stores import S3, OddStore, files_below, in_memory, odd_store, s3_server
 from tests.tensorboard_server import tensorboard
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[S3]:

@@ -17,6 +17,8 @@ import pytest
 
 from tests.tensorboard_server import TensorBoard, tensorboard
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def logdir(demo_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -16,6 +16,8 @@ from tests.parallel.test_processes import gone, until, workers_of
 from tests.plugin.test_tensorboard import get, ready, sessions
 from tests.tensorboard_server import TensorBoard, tensorboard
 
+pytestmark = pytest.mark.slow
+
 
 def progress(server: TensorBoard, name: str) -> dict:
     return json.loads(get(f"{server.plugin_url}progress?run=long&session={name}")[1])

@@ -9,6 +9,8 @@ from simulator.scoring import MIN_COST
 from tb_gpu_doctor.diagnosis.registry import kinds
 from tests.scenarios.chosen import pair_cases, scored, single_cases
 
+pytestmark = pytest.mark.slow
+
 PLANTED_KINDS = tuple(sorted({plant.kind for plant in PLANTS.values()}))
 
 

@@ -7,6 +7,8 @@ import pytest
 from simulator.faults.cases import all_cases
 from tests.scenarios.chosen import healthy_cases, scored
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", healthy_cases())
 def test_a_healthy_run_has_no_warning(name: str) -> None:

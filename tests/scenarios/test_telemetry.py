@@ -15,6 +15,8 @@ from tb_gpu_doctor.diagnosis.model import Finding
 from tb_gpu_doctor.diagnosis.registry import kinds
 from tb_gpu_doctor.diagnosis.telemetry_engine import diagnose_telemetry
 
+pytestmark = pytest.mark.slow
+
 SEEDS = 12
 CONTROLS = 30
 

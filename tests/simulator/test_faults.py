@@ -15,6 +15,8 @@ from simulator.host import HostThread
 from simulator.items import HostWork, Synchronize
 from simulator.truth import Accounting
 
+pytestmark = pytest.mark.slow
+
 
 def accounts(name: str, seed: int = 0) -> list[Accounting]:
     run = all_cases()[name].run(seed)

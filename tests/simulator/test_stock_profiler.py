@@ -10,6 +10,8 @@ from tests.conftest import DEMO_LOGS
 from tests.simulator.runs import NAMES, simulated
 from tests.stock_profiler import MAX_ROWS, kernel_stats, run_tool
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", NAMES)
 def test_kernel_totals_are_the_truth(name: str) -> None:

@@ -29,6 +29,8 @@ from tb_gpu_doctor.traces.sessions import Session, SessionScan, find_sessions
 from tests.remote_stores import S3, OddStore, files_below, in_memory, odd_store, s3_server, web_server
 from tests.telemetry.recorded import Recorded
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[S3]:

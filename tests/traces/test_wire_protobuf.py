@@ -17,6 +17,8 @@ from tests.conftest import DEMO_LOGS, SHARED_TRACES
 from tests.traces.wire_checks import bits, damaged, files, outcome_compiled, planes_of, resolved, slot_values
 from tests.traces.wire_writing import PlaneWriter, damage_fields, fields_of
 
+pytestmark = pytest.mark.slow
+
 
 def slot_by_protobuf(space_plane: Any, event: Any, name: str, kind: SlotKind) -> Any:
     """What the contract says about one slot of one event, from parsed messages."""
