@@ -8,6 +8,7 @@ import string
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -48,16 +49,31 @@ def test_both_languages_hold_the_same_keys() -> None:
     assert set(ENGLISH) == set(SPANISH)
 
 
-@pytest.mark.parametrize("key", sorted(ENGLISH))
-def test_both_languages_state_the_same_facts(key: str) -> None:
-    english, spanish = ENGLISH[key], SPANISH[key]
-    assert english.strip() and spanish.strip()
+def differing(english: str, spanish: str) -> list[str]:
+    """What two translations of one text do not have in common."""
     # A plural may be needed in one language only; what it counts must be known in both.
     values = [{pair for pair in placeholders(t) if pair[1] != "plural"} for t in (english, spanish)]
-    assert values[0] == values[1]
-    counted = [{name for name, kind in placeholders(t) if kind == "plural"} for t in (english, spanish)]
-    assert counted[0] | counted[1] <= {name for name, _ in placeholders(english)}
-    assert code_of(english) == code_of(spanish)
+    counted = {name for t in (english, spanish) for name, kind in placeholders(t) if kind == "plural"}
+    faults = {
+        "empty": not english.strip() or not spanish.strip(),
+        "placeholders": values[0] != values[1],
+        "plurals": not counted <= {name for name, _ in placeholders(english)},
+        "code": code_of(english) != code_of(spanish),
+    }
+    return [name for name, is_there in faults.items() if is_there]
+
+
+def test_both_languages_state_the_same_facts() -> None:
+    faulty = {key: faults for key in sorted(ENGLISH) if (faults := differing(ENGLISH[key], SPANISH[key]))}
+    assert not faulty
+
+
+def test_a_translation_that_says_something_else_is_seen() -> None:
+    assert differing("{n:plural|step|steps}", "pasos") == []
+    assert differing("{n:plural|step|steps}", "{m:plural|paso|pasos}") == ["plurals"]
+    assert differing("{n} steps", "{m} pasos") == ["placeholders"]
+    assert differing("steps", " ") == ["empty"]
+    assert differing("```python\nx = 1\n```", "```python\nx = 2\n```") == ["code"]
 
 
 @pytest.mark.parametrize("lang", ["en", "es"])
@@ -83,8 +99,13 @@ def test_python_in_advice_is_python(lang: str) -> None:
     assert blocks > 10
 
 
-def literals() -> Iterator[tuple[Path, str]]:
+@cache
+def literals() -> tuple[tuple[Path, str], ...]:
     """Every string literal of the package as a pattern; parts filled in at run time match anything."""
+    return tuple(_literals())
+
+
+def _literals() -> Iterator[tuple[Path, str]]:
     for path in PACKAGE.rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         kind = re.search(r'^KIND = "(\w+)"', path.read_text(encoding="utf-8"), re.MULTILINE)
