@@ -24,6 +24,7 @@ def kinds(count: int, seed: int) -> Counter[str]:
     return Counter(fuzz_json.make_input(Random(seed + i), documents)[0] for i in range(count))
 
 
+@pytest.mark.slow
 def test_damaged_files_end_in_traces_and_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signal, "alarm", lambda _seconds: 0)
     first = fuzz_json.run(60, seed=7, most=120)
@@ -32,6 +33,7 @@ def test_damaged_files_end_in_traces_and_errors(monkeypatch: pytest.MonkeyPatch)
     assert fuzz_json.run(60, seed=7, most=40) == fuzz_json.run(60, seed=7, most=40), "the same inputs each time"
 
 
+@pytest.mark.slow
 def test_every_kind_of_damage_is_done() -> None:
     done = kinds(400, seed=1)
     names = {name.removesuffix(", packed") for name in done}

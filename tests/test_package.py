@@ -77,6 +77,7 @@ def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     return set(build_wheel(tmp_path_factory.mktemp("wheel"), compiler="/bin/false").namelist())
 
 
+@pytest.mark.slow
 def test_without_a_compiler_the_wheel_still_builds(wheel_names: set[str]) -> None:
     assert "tb_gpu_doctor/traces/wire_numpy.py" in wheel_names
     assert not [name for name in wheel_names if name.endswith(".so")]

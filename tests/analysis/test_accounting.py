@@ -166,6 +166,7 @@ def simulated(name: str) -> SimulatedRun:
     return SCENARIOS[name]()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_demo_runs_agree_with_what_was_simulated(name: str, demo_logs: Path) -> None:
     run = simulated(name)

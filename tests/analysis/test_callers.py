@@ -198,6 +198,7 @@ def test_real_driver_threads_find_their_callers() -> None:
         assert moved >= 0.9 * len(calls), folder
 
 
+@pytest.mark.slow
 def test_hundreds_of_threads_that_all_may_have_made_the_calls_end_the_search() -> None:
     record = Recorder()
     for thread in range(300):

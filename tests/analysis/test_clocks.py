@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -103,6 +104,7 @@ def pairwise(found: Collectives, a: int, b: int) -> tuple[int, int]:
     return low, high
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.integers(0, 10_000), st.integers(2, 5), st.integers(1, 3), st.integers(0, 40))
 def test_the_truth_lies_inside_the_interval(seed: int, hosts: int, gpus: int, spread: int) -> None:
@@ -123,6 +125,7 @@ def test_the_truth_lies_inside_the_interval(seed: int, hosts: int, gpus: int, sp
         assert (clocks.low[other], clocks.high[other]) == pairwise(found, other, clocks.reference)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.integers(0, 10_000))
 def test_all_pairs_agree_with_causality(seed: int) -> None:
@@ -220,6 +223,7 @@ def test_an_offset_over_a_third_file() -> None:
     assert pairwise(found, 0, 2) == (-(1 << 62), 1 << 62), "they never met"
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.integers(0, 10_000), st.integers(2, 4), st.integers(20, 300))
 def test_clocks_that_run_unevenly_are_straightened(seed: int, hosts: int, ppm: int) -> None:
@@ -283,6 +287,7 @@ def closed(found: Collectives, traces: int, tolerance: int) -> list[list[int]] |
     return None if any(most[a][a] < 0 for a in range(traces)) else most
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(
     st.integers(0, 10_000), st.integers(2, 6), st.integers(1, 2), st.integers(0, 40), st.sampled_from([0, 1, 4, 12, 40])

@@ -71,6 +71,7 @@ def test_the_launch_cuts_each_gap(trace: Trace) -> None:
         assert parts[Cause.LAUNCH] + parts[Cause.SYNC] + device_side >= end - called
 
 
+@pytest.mark.slow
 def test_evidence_is_a_host_event_that_ran_in_the_gap() -> None:
     @given(traces())
     def check(trace: Trace) -> None:

@@ -505,6 +505,7 @@ def custom(spec: InputSpec, seed: int = 5) -> SimulatedRun:
     return tf_run("custom", ("session", 1_772_442_845_123_456_789), devices, run)
 
 
+@pytest.mark.slow
 def test_the_simulated_slow_map_is_named_with_its_time(tmp_path: Path) -> None:
     analysis, truth = simulated(input_bound(), tmp_path)
     (pipeline,) = analysis.pipelines

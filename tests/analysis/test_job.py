@@ -25,6 +25,7 @@ def result_of(job: Job) -> Result:
     return analyse_job(facts_of(*job.analysed()))
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(st.integers(0, 10_000), st.integers(1, 4), st.integers(1, 3), st.integers(0, 20))
 def test_lateness_is_that_of_the_true_clock(seed: int, hosts: int, gpus: int, spread: int) -> None:
@@ -131,6 +132,7 @@ def test_bus_bandwidth() -> None:
     assert result_of(job).bandwidth is None, "sizes unknown"
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.lists(small_traces(), min_size=1, max_size=3))
 def test_any_files_give_sound_numbers(traces: list[Trace]) -> None:

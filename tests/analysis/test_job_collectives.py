@@ -91,6 +91,7 @@ def true_rows(job: Job, found: Collectives) -> list[set[int]]:
     return rows
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 3), st.sampled_from([0, 3, 5]))
 def test_nothing_lost_everything_matches(seed: int, hosts: int, gpus: int, steps: int) -> None:
@@ -108,6 +109,7 @@ def test_nothing_lost_everything_matches(seed: int, hosts: int, gpus: int, steps
     assert len(set.union(*rows)) == len(found)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.integers(0, 10_000), st.integers(2, 5), st.integers(1, 2), st.sampled_from([0, 3]), st.integers(1, 4))
 def test_lost_collectives_disturb_little(seed: int, hosts: int, gpus: int, steps: int, lost: int) -> None:

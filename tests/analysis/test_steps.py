@@ -344,6 +344,7 @@ def test_steps_of_more_gpus_than_fit_in_memory_are_refused() -> None:
         analyse(record.trace())
 
 
+@pytest.mark.slow
 def test_tens_of_thousands_of_steps_end_in_seconds() -> None:
     count, unit = 50_000, 100 * US
     start = np.arange(count, dtype=np.int64) * unit

@@ -343,6 +343,7 @@ def test_an_output_that_takes_nothing(demo_logs: Path, redirection: str, status:
     assert done.stderr.count("\n") == (1 if words else 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subcommand", ["baseline", "report"])
 def test_an_output_that_is_no_file_is_written_through_and_stays(demo_logs: Path, tmp_path: Path, subcommand: str):
     # A rename would put a file in the place of the device or the link.

@@ -70,6 +70,7 @@ def test_what_fails_is_never_a_pass(
     assert said in err and err.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "status"),
     [

@@ -85,6 +85,7 @@ def test_the_examples_are_jobs_of_their_systems() -> None:
     assert job["script"] == scripts()["gitlab"] and job["artifacts"]["reports"]["junit"] == "gpu-doctor.xml"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", ["github", "gitlab"])
 def test_the_jobs_run_in_a_shell_as_the_systems_run_them(system: str, demo_logs: Path, tmp_path: Path) -> None:
     assert main(["baseline", str(demo_logs / "healthy"), "-o", str(tmp_path / "baseline.json")]) == 0

@@ -59,6 +59,7 @@ def test_a_place_that_cannot_be_written_is_named(demo_logs: Path, capsys: pytest
     assert "/nowhere/baseline.json cannot be written" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_packs_stand_for_what_was_packed(
     demo_logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def logdir(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DEMOS)
 def test_each_demo_shows_what_was_planted(demo_logs: Path, name: str) -> None:
     if not (demo_logs / name).is_dir():
@@ -73,6 +74,7 @@ def test_the_demo_input_cost_is_the_planted_one(demo_logs: Path) -> None:
     assert data["findings"][0]["share"] == pytest.approx(0.43, abs=0.03)
 
 
+@pytest.mark.slow
 def test_the_summary_in_both_languages(logdir: Path) -> None:
     english, spanish = run("diagnose", logdir), run("diagnose", logdir, "--lang", "es")
     assert english.returncode == spanish.returncode == 0
@@ -80,6 +82,7 @@ def test_the_summary_in_both_languages(logdir: Path) -> None:
     assert "\x1b" not in english.stdout, "plain when piped"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("environment", "word"),
     [({"LANG": "es_ES.UTF-8"}, "SANO"), ({"LC_ALL": "C", "LANG": "es_ES.UTF-8"}, "HEALTHY"), ({}, "HEALTHY"),

@@ -10,6 +10,7 @@ import pytest
 from tb_gpu_doctor.cli.main import main
 
 
+@pytest.mark.slow
 def test_it_writes_a_file_and_says_its_size(demo_logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     target = tmp_path / "out.html"
     assert main(["report", str(demo_logs), "--run", "healthy", "-o", str(target), "--lang", "en"]) == 0
@@ -27,6 +28,7 @@ def test_it_writes_a_file_and_says_its_size(demo_logs: Path, tmp_path: Path, cap
     assert again.read_bytes() == target.read_bytes()
 
 
+@pytest.mark.slow
 def test_the_words_follow_the_language(demo_logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     target = tmp_path / "out.html"
     assert main(["report", str(demo_logs), "--run", "input_bound", "-o", str(target), "--lang", "es"]) == 0

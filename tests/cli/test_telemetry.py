@@ -39,6 +39,7 @@ def test_telemetry_alone_gives_a_diagnosis_and_the_next_step(alone: Path, lang: 
     assert heading in found.stdout and profile in " ".join(found.stdout.split())
 
 
+@pytest.mark.slow
 def test_its_json_follows_the_schema(alone: Path) -> None:
     for name, verdict in (("slow_gpu", "critical"), ("input_bound", "warning"), ("launch_bound", "cannot_tell")):
         for lang in ("en", "es"):
@@ -53,6 +54,7 @@ def test_its_json_follows_the_schema(alone: Path) -> None:
     assert json.loads(text)["findings"][0]["kind"] == "memory_headroom"
 
 
+@pytest.mark.slow
 def test_telemetry_may_be_chosen_beside_a_profile(demo_logs: Path) -> None:
     profile = run(demo_logs / "slow_gpu")
     assert "1 other session" not in profile.stderr  # it is part of the diagnosis

@@ -48,6 +48,7 @@ def test_a_trace_is_diagnosed(tmp_path: Path, capsys: Output) -> None:
     assert data["steps"]["count"] == 4
 
 
+@pytest.mark.slow
 def test_bytes_changed_at_random(tmp_path: Path, capsys: Output) -> None:
     good = json.dumps(training(0, 0)).encode()
     chance = random.Random(11)

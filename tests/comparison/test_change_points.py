@@ -111,6 +111,7 @@ def test_no_lone_run_is_named_as_the_first_of_a_level() -> None:
         assert (change.runs_before, change.runs_after) == (7, 6)
 
 
+@pytest.mark.slow
 def test_up_and_down_again_is_two_changes_in_a_long_series() -> None:
     for seed in (2, 29, 32):
         random = np.random.default_rng(seed)
@@ -133,6 +134,7 @@ def test_scatter_that_is_known_beforehand_counts() -> None:
     assert find_levels(values, 0.03, floor=0.03**2).changes == ()
 
 
+@pytest.mark.slow
 def test_what_would_have_been_noticed_grows_with_the_scatter_and_shrinks_with_the_runs() -> None:
     def noticeable(runs: int, scatter: float) -> float:
         found = [find_levels(series([100.0] * runs, seed, scatter), 0.03).noticeable for seed in range(20)]

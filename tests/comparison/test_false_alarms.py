@@ -14,6 +14,7 @@ SEEDS = range(2_000_000, 2_000_040)
 FEW = range(2_000_000, 2_000_020)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", simulation.NOISES)
 def test_histories_without_a_change_raise_few_alarms(noise: str) -> None:
     cases = [(0.01, 12), (0.03, 6), (0.03, 20), (0.05, 9), (0.10, 14), (0.05, 40)]
@@ -33,6 +34,7 @@ def test_too_few_sessions_raise_none(count: int) -> None:
     assert simulation.alarms("heavy tails (Student's t, 3)", 0.10, count, FEW).any == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "scatter", "before", "after", "least"),
     [
@@ -53,6 +55,7 @@ def test_real_changes_are_found_in_the_right_session(
     assert found.extra <= 0.05
 
 
+@pytest.mark.slow
 def test_the_confidence_in_the_place_is_honest() -> None:
     places = [
         place

@@ -86,6 +86,7 @@ def test_the_two_formats_of_one_run_differ_in_nothing(shared_traces: Path) -> No
     assert {"models_unknown", "no_shapes"} <= set(obstacles(comparison))
 
 
+@pytest.mark.slow
 def test_one_run_in_three_formats_did_not_change(tmp_path: Path) -> None:
     simulated = job("pytorch_ddp").ranks[0]
     paths = {name: tmp_path / name for name in ("worker.pt.trace.json.gz", "gpu-node-0.trace.json.gz")}

@@ -8,6 +8,7 @@ from typing import Any
 
 import jsonschema
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -85,6 +86,7 @@ def recordings(draw: st.DrawFn, number: int) -> Recording:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.data())
 def test_any_telemetry(data: st.DataObject) -> None:

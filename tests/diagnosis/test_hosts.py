@@ -38,6 +38,7 @@ def offsets(hosts: int, seed: int = 1) -> list[int]:
     return rng.integers(0, 9_000 * MS, hosts).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "hosts"),
     [

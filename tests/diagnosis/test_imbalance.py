@@ -288,6 +288,7 @@ def test_steady_lateness_is_found_through_small_noise(
     assert np.median(found.excess) == pytest.approx(late, abs=noise + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [2, 4, 8])
 @pytest.mark.parametrize("steps", [3, 10, 30])
 def test_noise_alone_hardly_ever_looks_like_a_habit(devices: int, steps: int) -> None:

@@ -32,6 +32,7 @@ def test_a_picture_is_like_itself():
         assert looks.difference(picture, picture) == 0
 
 
+@pytest.mark.slow
 def test_views_differ_from_each_other():
     for (one, first), (other, second) in itertools.combinations(PICTURES.items(), 2):
         if one[0] == other[0]:

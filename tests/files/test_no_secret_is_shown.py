@@ -44,6 +44,7 @@ def test_commands(
             assert SECRET not in out + err and "Traceback" not in err, address
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_read_with_a_password(
     demo_logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -173,6 +173,7 @@ def test_what_a_step_prints_does_not_disturb(capfd: pytest.CaptureFixture[str]) 
 # --- in this process -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_cannot_be_imported_is_measured_here() -> None:
     calls: list[int] = []
 

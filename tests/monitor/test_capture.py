@@ -476,6 +476,7 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+@pytest.mark.slow
 def test_two_real_workers_profile_the_same_steps_into_one_session(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     ports = json.dumps(free_ports(2))

@@ -147,6 +147,7 @@ def framework_ids(folder: Path) -> list[int | None]:
     return [gpu.facts.framework_id for gpu in read_telemetry(folder / "logs").recordings[0].gpus]
 
 
+@pytest.mark.slow
 def test_cuda_is_asked_once_the_framework_has_started_it(tmp_path: Path, libraries: str) -> None:
     done = train(
         """

@@ -48,6 +48,7 @@ def test_nothing_is_imported_that_was_not_loaded() -> None:
     assert done.stdout.strip() == "fine"
 
 
+@pytest.mark.slow
 def test_tensorflow_in_this_process_and_in_one_of_its_own_says_the_same() -> None:
     tf = pytest.importorskip("tensorflow")
     here = describe("tensorflow", tf)

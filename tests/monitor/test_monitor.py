@@ -91,6 +91,7 @@ def test_visible_gpus_keep_the_drivers_numbers_and_the_frameworks(tmp_path: Path
     assert [gpu.run.rsplit("/", 1)[1] for gpu in gpus] == ["gpu5", "gpu2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scenario", "environment", "told"),
     [
@@ -202,6 +203,7 @@ print("trained")
     assert len(one(tmp_path).gpus) == 1
 
 
+@pytest.mark.slow
 def test_a_forked_child_does_not_record(tmp_path: Path) -> None:
     """Data loaders fork while the monitor's threads hold whatever locks they hold."""
     done = train(
@@ -258,6 +260,7 @@ with GpuMonitor(logdir, 0.05, gpus=[0]) as monitor:
     assert len(both[1].gpus[0]) > 2
 
 
+@pytest.mark.slow
 def test_many_processes_on_one_logdir_never_share_a_folder(tmp_path: Path) -> None:
     script = PREFACE.format(logdir=str(tmp_path / "logs")) + (
         "with GpuMonitor(logdir, 0.05) as monitor:\n"

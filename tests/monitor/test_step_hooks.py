@@ -70,6 +70,7 @@ def test_an_exception_passes_through_and_the_step_does_not_count(recorder: Memor
     assert recorder.numbers == [0]
 
 
+@pytest.mark.slow
 def test_collections_are_spans(recorder: MemoryRecorder) -> None:
     hooks = StepHooks(recorder)
     hooks.start()

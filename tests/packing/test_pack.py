@@ -35,6 +35,10 @@ REAL = (
     "kineto_megatron_tp8_a100", "kineto_minitoy_mi250", "kineto_resnet50_loader0_v100", "kineto_resnet50_loader4_v100",
     "tf_bert_8gpu", "xla_2xgtx1080ti",
 )  # fmt: skip
+ROOTS = [
+    *(pytest.param(root, id=root.name) for root in RUNS),
+    *(pytest.param(SHARED_TRACES / name, id=name, marks=pytest.mark.slow) for name in REAL),
+]
 _WORD = re.compile(r"\w+")
 _FRAME = re.compile(r"^(?:\$|(?=/))(?P<file>.+\.py)(?::\d+|\(\d+\):) (?P<function>\w+)")
 
@@ -75,7 +79,8 @@ def private_names(session: Session) -> tuple[set[str], set[str]]:
     return hosts, {word for word in words if len(word) >= 5 and not is_public_word(word)}
 
 
-@pytest.mark.parametrize("root", [*RUNS, *(SHARED_TRACES / name for name in REAL)], ids=lambda root: root.name)
+@pytest.mark.slow
+@pytest.mark.parametrize("root", ROOTS)
 def test_without_names_the_diagnosis_is_the_same_and_no_name_is_left(root: Path, tmp_path: Path) -> None:
     session = session_of(root)
     hosts, words = private_names(session)
@@ -100,7 +105,8 @@ def test_without_names_the_diagnosis_is_the_same_and_no_name_is_left(root: Path,
     assert len(told) <= 0.15 * len(words) + 3, sorted(told)
 
 
-@pytest.mark.parametrize("root", [*RUNS, *(SHARED_TRACES / name for name in REAL)], ids=lambda root: root.name)
+@pytest.mark.slow
+@pytest.mark.parametrize("root", ROOTS)
 def test_slim_packs_are_smaller_and_say_the_same(root: Path, tmp_path: Path) -> None:
     session = session_of(root)
     slim = pack_sessions([session], str(tmp_path / "s.zip"), slim=True)
@@ -135,6 +141,7 @@ def test_a_pack_holds_files_telemetry_and_diagnosis_as_they_are(tmp_path: Path) 
     assert json.loads(found[MANIFEST])["redacted"] is False
 
 
+@pytest.mark.slow
 def test_several_runs_stay_apart(tmp_path: Path) -> None:
     scan = find_sessions(str(DEMO_LOGS))
     sessions = chosen_sessions(scan, None, None, everything=True)
@@ -207,6 +214,7 @@ def test_a_name_that_is_told_after_all_is_noticed(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_run_behind_an_address_gives_the_same_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPU_DOCTOR_WORKERS", "1")  # the store in memory is that of this process
     root = DEMO_LOGS / "slow_gpu"

@@ -41,6 +41,7 @@ def answers(session: Session) -> dict[str, str]:
     return {name: repr(ask(view, meta["start_ps"], meta["end_ps"])) for name, ask in ANSWERS.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["healthy", "input_bound", "pytorch_ddp", "slow_gpu"])
 def test_every_view_of_a_slim_pack_is_that_of_the_run(name: str, demo_logs: Path, tmp_path: Path) -> None:
     session = chosen_sessions(find_sessions(str(demo_logs / name)), None, None)[0]

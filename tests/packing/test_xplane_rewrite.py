@@ -121,6 +121,7 @@ def test_nothing_but_copying_changes_nothing_that_is_known(space_path: Path) -> 
     assert list(before.errors) == list(after.errors) and list(before.hostnames) == list(after.hostnames)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", XPLANE_FOLDERS)
 def test_real_files_stay_equal_but_for_names(folder: str, tmp_path: Path) -> None:
     source = xplane_path(folder)

@@ -39,6 +39,7 @@ def unpack(packed: bytes) -> tuple[dict[str, object], dict[str, bytes]]:
     return header, {name: body[at : at + size] for name, (at, size) in header["answers"].items()}
 
 
+@pytest.mark.slow
 def test_it_holds_what_the_view_answers(made: Made):
     session, view = made
     found = take_snapshot(session, view, page_html)
@@ -95,6 +96,7 @@ def test_steps_of_intervals_are_those_of_the_moment(made: Made):
     assert at == len(steps["step"])
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_left_out_and_said(made: Made, monkeypatch: pytest.MonkeyPatch):
     session, view = made
     monkeypatch.setattr(html_report_module, "MAX_INTERVALS", 10)

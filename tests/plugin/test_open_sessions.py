@@ -59,6 +59,7 @@ def answers(view: SessionView) -> list[object]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_view_answers_alike_whichever_way_it_came(logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session, root = session_of(logdir), Root("", str(logdir))
     other = open_sessions.open_view(session, root, nothing)

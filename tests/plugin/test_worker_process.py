@@ -33,6 +33,7 @@ def nothing(_stage: str, _fraction: float) -> None:
     """Nobody listens."""
 
 
+@pytest.mark.slow
 def test_a_process_of_lower_priority_works_and_waits_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[str, float]] = []
     monkeypatch.setenv("GPU_DOCTOR_TEST", "one")

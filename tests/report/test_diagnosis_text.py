@@ -34,6 +34,7 @@ def printed(diagnosis: Diagnosis, lang: str = "en", width: int = 100, colour: bo
     return out.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lang", ["en", "es"])
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("name", SCENARIOS)

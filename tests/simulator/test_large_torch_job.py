@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from simulator.large_torch_job import STEPS, write_job
 from tb_gpu_doctor.traces.trace_json import read_trace_json
 
 
+@pytest.mark.slow
 def test_generated_jobs_go_on_as_they_began(tmp_path: Path) -> None:
     paths = write_job(tmp_path / "job", 2, 14_000)
     once = read_trace_json(str(write_job(tmp_path / "once", 2, 1)[0]))

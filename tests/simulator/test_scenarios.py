@@ -30,6 +30,7 @@ def share_of(found: Accounting) -> dict[str, float]:
     return {key: value / wall for key, value in {**parts, "idle": found.idle, **found.idle_by_cause}.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_committed_file_is_what_the_script_makes(name: str) -> None:
     path = DEMO_LOGS / simulated(name).path

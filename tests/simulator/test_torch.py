@@ -82,11 +82,13 @@ def test_the_committed_files_are_what_the_script_makes(name: str) -> None:
     assert sum(path.stat().st_size for path in committed.values()) < 1_500_000
 
 
+@pytest.mark.slow
 def test_the_script_knows_all_runs() -> None:
     assert set(demo_runs()) == {path.name for path in DEMO_LOGS.iterdir() if path.is_dir()}
     assert demo_runs()["pytorch_ddp"]() == job("pytorch_ddp").files()
 
 
+@pytest.mark.slow
 def test_a_second_simulation_makes_the_same_bytes() -> None:
     assert pytorch_ddp().files() == job("pytorch_ddp").files()
 
