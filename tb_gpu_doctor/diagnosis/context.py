@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import median
@@ -153,13 +153,14 @@ class Context:
         """Whether Keras runs the training loop."""
         return self.framework == "tensorflow" and self._mentions("keras")
 
-    def advice(self, kind: str, *ids: str) -> tuple[Phrase, ...]:
+    def advice(self, kind: str, *ids: str, params: Mapping[str, Any] | None = None) -> tuple[Phrase, ...]:
         """The advice texts of a kind, those that fit the framework.
 
         ``graphs@`` is ``graphs_jax`` in a JAX profile and ``graphs_tensorflow`` in a
         TensorFlow one; ``scan@jax`` is ``scan_jax``, left out of a TensorFlow profile.
         Where the profile does not tell the framework, both are given. PyTorch is always told by
         the format; ``layouts``, the same for the others, is there ``layouts_pytorch`` if that exists.
+        ``params`` fill the placeholders of all of them, such as the driver's number of a GPU in a command.
         """
         found = []
         for name in ids:
@@ -171,4 +172,4 @@ class Context:
                 found += [f"{base}_{framework}" for framework in ((only,) if only else ("tensorflow", "jax"))]
             elif only in ("", self.framework):
                 found.append(f"{base}_{self.framework}")
-        return tuple(Phrase(f"findings.{kind}.advice.{name}") for name in found)
+        return tuple(Phrase(f"findings.{kind}.advice.{name}", params or {}) for name in found)

@@ -70,6 +70,8 @@ class Rule:
         beside_profile: whether it also speaks where there is a profile, which may know better.
         proves_no_health: a profile with such a finding is no proof that nothing is wrong.
         distorts: what such a finding says of the times in the profile.
+        metrics: ids of `tb_gpu_doctor.metrics` that a GPU's telemetry must hold for the rule to judge it; ``steps`` are
+            the process's training steps, ``memory`` a need that somebody counted, ``work`` enough busy samples.
     """
 
     kind: str
@@ -88,6 +90,7 @@ class Rule:
     beside_profile: bool = True
     proves_no_health: bool = False
     distorts: Distortion = "nothing"
+    metrics: tuple[str, ...] = ()
 
     @property
     def told_parts(self) -> tuple[str, ...]:

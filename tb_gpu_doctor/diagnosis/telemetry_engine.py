@@ -17,11 +17,11 @@ from tb_gpu_doctor.diagnosis.model import (
 from tb_gpu_doctor.diagnosis.registry import rules
 from tb_gpu_doctor.diagnosis.rules.low_utilization import Limits as LoadLimits
 from tb_gpu_doctor.diagnosis.rules.low_utilization import loads
-from tb_gpu_doctor.diagnosis.telemetry_gpus import judged, names, ref
+from tb_gpu_doctor.diagnosis.telemetry_checks import checks_made, why_no_samples
+from tb_gpu_doctor.diagnosis.telemetry_gpus import names, ref
 from tb_gpu_doctor.diagnosis.telemetry_report import report_telemetry
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.telemetry.joining import Joined, extent, newest
-from tb_gpu_doctor.telemetry.memory import measure as measure_memory
 from tb_gpu_doctor.telemetry.series import Telemetry
 
 _PS_PER_NS = 1000
@@ -54,7 +54,7 @@ def diagnose_telemetry(
         verdict = "critical" if "critical" in severities else "warning"
     return Diagnosis(
         verdict=verdict,
-        reasons=_limits_of_telemetry(context),
+        reasons=_limits_of_telemetry(context, verdict),
         run=run,
         session=session,
         format="telemetry",
@@ -75,19 +75,23 @@ def _gpu(gpu: GpuRef, name: str | None) -> GpuReport:
     return GpuReport(gpu, name, None, None, None, None, None, None, None, None)
 
 
-def _limits_of_telemetry(context: Context) -> tuple[Phrase, ...]:
-    """What telemetry cannot tell; what a high utilization does not mean is said where there is one."""
+def _limits_of_telemetry(context: Context, verdict: Verdict) -> tuple[Phrase, ...]:
+    """What telemetry cannot tell, the most important first: that, or what was looked for and not found."""
     limits: LoadLimits = context.thresholds.of("low_utilization")
-    known = loads(context)
     if not context.telemetry.gpus:
-        return (Phrase("telemetry.doubts.no_gpus"),)
-    if not known:
-        return (Phrase("telemetry.doubts.no_profile"), Phrase("telemetry.doubts.too_short"))
-    reasons = [Phrase("telemetry.doubts.no_profile")]
+        return why_no_samples(context)
+    done, left_out = checks_made(context)
+    reasons = []
+    if verdict == "cannot_tell":
+        reasons.append(
+            Phrase("telemetry.doubts.not_found", {"checks": done})
+            if done
+            else Phrase("telemetry.doubts.nothing_checked")
+        )
+    reasons += [Phrase("telemetry.doubts.no_profile"), *left_out]
+    known = loads(context)
     full = [gpu for gpu, load in known if load.utilization >= limits.full]
     if full:
         least = min(load.utilization for _, load in known if load.utilization >= limits.full)
         reasons.append(Phrase("telemetry.doubts.full", {"gpus": names(context, full), "used": least}))
-    if any(measure_memory(gpu.series, gpu.recording.memory_growth) is None for gpu in judged(context)):
-        reasons.append(Phrase("telemetry.doubts.memory"))
     return tuple(reasons)

@@ -267,10 +267,9 @@ def _verdict(diagnosis: Diagnosis, lang: str) -> Text:
         worst = next(f for f in diagnosis.findings if f.severity == diagnosis.verdict and not f.is_about_profile)
         line.append(say(worst.title, lang))
     else:
-        alone = diagnosis.format == "telemetry"
-        line.append(text("telemetry.cannot_tell" if alone else f"report.summary.{diagnosis.verdict}", lang))
-        if diagnosis.reasons:
-            line.append(" " + say(diagnosis.reasons[0], lang))
+        # Of telemetry alone the first reason says what was looked for.
+        summary = [] if diagnosis.format == "telemetry" else [text(f"report.summary.{diagnosis.verdict}", lang)]
+        line.append(" ".join([*summary, *(say(reason, lang) for reason in diagnosis.reasons[:1])]))
     return line
 
 

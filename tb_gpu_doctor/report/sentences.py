@@ -41,6 +41,8 @@ def _param(value: Any, lang: str) -> Any:
     if isinstance(value, DoctorError):
         # The session is known, so the file's name is enough, and no folder of the machine is shown to others.
         return error_sentence(value.with_path(os.path.basename(value.path)), lang)
+    if isinstance(value, tuple):
+        return tuple(_param(one, lang) for one in value)
     return say(value, lang) if isinstance(value, Phrase) else value
 
 

@@ -439,6 +439,7 @@ def _gpu_run(parent: str, run: str) -> str:
 def _gpu_facts(gpu: Mapping[str, Any], number: int) -> GpuFacts:
     framework_id = gpu.get("framework_id")
     index = gpu.get("nvml_index")
+    mig = gpu.get("mig")
     limits = {
         str(name): float(value)
         for name, value in _mapping(gpu.get("limits") or {}).items()
@@ -451,6 +452,7 @@ def _gpu_facts(gpu: Mapping[str, Any], number: int) -> GpuFacts:
         pci_bus_id=_text(gpu.get("pci_bus_id")),
         name=_text(gpu.get("name")),
         limits=limits,
+        mig=mig if isinstance(mig, int) else None,
     )
 
 

@@ -132,7 +132,7 @@ def newest(telemetry: Telemetry) -> Joined:
     """
     spans = [(recording, span) for recording in telemetry.recordings if (span := extent(recording)) is not None]
     if not spans:
-        return Joined()
+        return Joined(recordings=telemetry.recordings)  # without samples and steps, but perhaps with the reason
     last = max(spans, key=lambda item: (item[1][0], item[1][1]))[1]
     chosen = [recording for recording, span in spans if span[1] >= last[0]]
     gpus: dict[tuple[str, str], GpuTelemetry] = {}

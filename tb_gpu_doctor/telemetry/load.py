@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tb_gpu_doctor.telemetry.memory import memory_of_others
 from tb_gpu_doctor.telemetry.samples import Bool, busy, column, filled, seconds, step_at, weighted_mean
 from tb_gpu_doctor.telemetry.series import GpuSeries, Span
 
@@ -158,14 +159,8 @@ def sharing(series: GpuSeries) -> Sharing | None:
     total = float(weight[known].sum())
     if total <= 0 or not shared.any():
         return None
-    used, own = column(series, "memory_used_bytes"), column(series, "memory_process_bytes")
-    held = None
-    if used is not None and own is not None:
-        # Both are known only at slow ticks; the driver's own part is counted as used where it is not reserved.
-        reserved = column(series, "memory_reserved_bytes")
-        rest = used - own - (0 if reserved is None else np.nan_to_num(reserved))
-        rest = rest[shared & np.isfinite(rest)]
-        held = float(np.median(rest.clip(0))) if len(rest) else None
+    rest = memory_of_others(series)
+    held = None if rest is None else float(np.median(rest))
     capacity = series.facts.limits.get("memory_total_bytes")
     return Sharing(
         share=float(weight[shared].sum()) / total,

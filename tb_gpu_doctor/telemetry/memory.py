@@ -6,6 +6,7 @@ not the need. The framework's own allocator knows it; NVML's figure counts only 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -55,12 +56,15 @@ class Memory:
         peak_bytes: highest need.
         capacity_bytes: what there is: the allocator's limit, else the GPU's memory.
         growth: None where it does not grow steadily.
+        room_bytes: what this process could take beyond its peak; less than the rest of the capacity where other
+            processes hold memory of the GPU, None where they do and nobody knows how much.
     """
 
     source: Source
     peak_bytes: float
     capacity_bytes: float
     growth: Growth | None
+    room_bytes: float | None = None
 
     @property
     def used(self) -> float:
@@ -91,7 +95,58 @@ def measure(series: GpuSeries, grows_on_demand: bool | None) -> Memory | None:
     highest = [float(np.nanmax(values)) for values in (peak, used) if values is not None]
     if not highest or max(highest) <= 0:
         return None
-    return Memory(source, max(highest), float(capacity), None if used is None else _growth(series, used, capacity))
+    growth = None if used is None else _growth(series, used, capacity)
+    return Memory(source, max(highest), float(capacity), growth, _room(series, max(highest), float(capacity)))
+
+
+def measure_together(ranks: Sequence[tuple[GpuSeries, bool | None]]) -> Memory | None:
+    """The need of one GPU by all processes of a job that recorded it; None where one of them cannot tell.
+
+    Args:
+        ranks: the series of each process and whether its framework takes memory as it needs it (`measure`); the
+            first one is of a process that works there, others may only see the GPU.
+    """
+    known = [measure(series, growth) for series, growth in [*ranks[:1], *filter(_holds_memory, ranks[1:])]]
+    needs = [memory for memory in known if memory is not None]
+    if len(needs) < len(known) or len(needs) < 2:
+        return known[0] if len(known) == 1 else None
+    peak = sum(memory.peak_bytes for memory in needs)
+    total = ranks[0][0].facts.limits.get("memory_total_bytes") or max(memory.capacity_bytes for memory in needs)
+    rooms = [memory.room_bytes for memory in needs if memory.room_bytes is not None]
+    room = max(0.0, min([total - peak, *rooms])) if len(rooms) == len(needs) else None
+    growth = next((memory.growth for memory in needs if memory.growth is not None), None)
+    return Memory(needs[0].source, peak, float(total), growth, room)
+
+
+def _holds_memory(rank: tuple[GpuSeries, bool | None]) -> bool:
+    """Whether the process holds memory of a GPU: each rank may see, and record, the GPUs of all."""
+    values = [column(rank[0], name) for name in ("allocator_peak_bytes", "memory_process_bytes")]
+    return any(found is not None and float(np.nanmax(found)) > 0 for found in values)
+
+
+def _room(series: GpuSeries, peak: float, capacity: float) -> float | None:
+    """What is left of the capacity, and of the GPU's memory beside what other processes held at most."""
+    total = series.facts.limits.get("memory_total_bytes") or capacity
+    others = column(series, "other_processes")
+    held = memory_of_others(series)
+    if held is None:
+        alone = others is None or not bool((np.nan_to_num(others) > 0).any())
+        return max(0.0, capacity - peak) if alone else None
+    # What the driver and a context take is small beside others, so only what is clearly somebody's counts.
+    return max(0.0, min(capacity - peak, total - float(np.max(held)) - peak))
+
+
+def memory_of_others(series: GpuSeries) -> Float64 | None:
+    """Bytes that other processes held, float64 of the samples in which there were some; None where that is unknown."""
+    others = column(series, "other_processes")
+    used, own = column(series, "memory_used_bytes"), column(series, "memory_process_bytes")
+    if others is None or used is None or own is None:
+        return None
+    # Own and others are known only at slow ticks; the driver's own part is counted as used where it is not reserved.
+    reserved = column(series, "memory_reserved_bytes")
+    rest = used - own - (0 if reserved is None else np.nan_to_num(reserved))
+    rest = rest[(np.nan_to_num(filled(others)) > 0) & np.isfinite(rest)]
+    return rest.clip(0) if len(rest) else None
 
 
 def _growth(series: GpuSeries, used: Float64, capacity: float) -> Growth | None:

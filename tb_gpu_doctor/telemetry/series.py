@@ -20,6 +20,7 @@ class GpuFacts:
         limits: maxima and thresholds by name with unit, such as ``sm_clock_max_mhz``,
             ``slowdown_temperature_celsius``, ``shutdown_temperature_celsius``, ``memory_total_bytes``,
             ``power_limit_default_watts``, ``pcie_generation_max``, ``pcie_width_max``.
+        mig: number of the MIG instance, None for a whole GPU.
     """
 
     framework_id: int | None
@@ -28,6 +29,7 @@ class GpuFacts:
     pci_bus_id: str | None
     name: str | None
     limits: Mapping[str, float] = field(default_factory=dict)
+    mig: int | None = None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pytest
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Finding
 from tb_gpu_doctor.diagnosis.telemetry_engine import diagnose_telemetry
 from tb_gpu_doctor.report.sentences import say
-from tb_gpu_doctor.telemetry.series import Recording, Telemetry
+from tb_gpu_doctor.telemetry.series import Recording, Telemetry, ToldNote
 from tests.telemetry.build import GIB, recording, series, steps
 
 COUNT = 400
@@ -194,8 +194,10 @@ def test_shared(values: dict[str, object], severity: str | None) -> None:
 
 
 def test_two_ranks_on_one_gpu_are_told() -> None:
+    half = {"allocator_peak_bytes": 30.0 * GIB, "allocator_used_bytes": 28.0 * GIB}
     ranks = [
-        recording(series(0, other_processes=1.0), process_id=k, run=f"run/gpu_doctor/node1/p{k}") for k in range(2)
+        recording(series(0, other_processes=1.0, **half), process_id=k, run=f"run/gpu_doctor/node1/p{k}")
+        for k in range(2)
     ]
     assert "Another process of this training" in words(only(diagnosed(*ranks), "gpu_shared"))
 
@@ -322,3 +324,89 @@ def test_steps_without_a_gpu_at_work(used: float, kind: str) -> None:
 def test_one_gpu_at_work_is_enough() -> None:
     two = recording(series(0, COUNT), series(1, COUNT, utilization_percent=0), step_times=steps([0.5] * 2 * COUNT))
     assert "gpu_unused" not in {finding.kind for finding in diagnosed(two).findings}
+
+
+def reasons(found: Diagnosis, lang: str = "en") -> str:
+    return "\n".join(say(reason, lang) for reason in found.reasons)
+
+
+def test_commands_name_the_gpu_as_the_driver_does() -> None:
+    hot = series(1, COUNT, framework_id=0, clock_event_reasons=0x20, sm_clock_mhz=900, temperature_celsius=90)
+    finding = only(diagnosed(recording(hot)), "thermal_throttle")
+    assert "nvidia-smi -i 1 -pl 600 " in words(finding) and [gpu.id for gpu in finding.gpus] == [0]
+    shared = series(3, COUNT, framework_id=0, other_processes=1, memory_process_bytes=10.0 * GIB)
+    assert "-i 3 -c EXCLUSIVE_PROCESS" in words(only(diagnosed(recording(shared)), "gpu_shared"))
+
+
+def test_what_could_be_checked_is_listed_and_nothing_else() -> None:
+    found = diagnosed(recording(series(count=COUNT), step_times=steps([0.5] * 2 * COUNT)))
+    first = say(found.reasons[0], "en")
+    assert found.verdict == "cannot_tell" and first.startswith("Looked for in the telemetry and not found: ")
+    assert "Training hangs" in first and "Throttled by heat" in first and "Not checked" not in reasons(found)
+    few = diagnosed(recording(series(count=COUNT, drop=["clock_event_reasons", "other_processes"])))
+    assert "Throttled by heat" not in say(few.reasons[0], "en")
+    assert "clocks was not recorded. Not checked: Throttled by heat and Throttled by power." in reasons(few)
+    assert "container" in reasons(few) and "No training steps were recorded" in reasons(few)
+
+
+def test_idle_gpus_were_not_checked_for_what_shows_at_work_only() -> None:
+    found = diagnosed(recording(series(count=COUNT, utilization_percent=0)))
+    assert "GPU 0 did not work long enough to judge. Not checked:" in reasons(found)
+    assert "Throttled by heat" not in say(found.reasons[0], "en")
+
+
+def test_a_mig_instance_without_utilization_is_named() -> None:
+    whole = series(count=COUNT, drop=["utilization_percent"])
+    instance = dataclasses.replace(whole, facts=dataclasses.replace(whole.facts, mig=0))
+    assert "is a MIG instance" in reasons(diagnosed(recording(instance)))
+    assert "MIG" not in reasons(diagnosed(recording(whole)))
+
+
+@pytest.mark.parametrize(
+    ("key", "reason", "says"),
+    [
+        ("no_driver", "RM has detected an NVML/RM version mismatch.", "different versions"),
+        ("no_driver", "NVML Shared Library Not Found", "--gpus all"),
+        ("no_driver", "Insufficient Permissions", "may not ask the driver"),
+        ("no_driver", "Driver Not Loaded", "is not loaded"),
+        ("no_driver", "No module named 'pynvml'; pip install nvidia-ml-py", "nvidia-ml-py is missing"),
+        ("no_driver", "another package is installed as pynvml", "remove pynvml"),
+        ("no_driver", "Unknown Error", "did not answer (Unknown Error)"),
+        ("amd", "", "AMD"),
+        ("no_gpus", "", "CUDA_VISIBLE_DEVICES"),
+    ],
+)
+def test_why_there_is_no_sample(key: str, reason: str, says: str) -> None:
+    told = (ToldNote(f"recording.{key}", {"reason": reason}),)
+    for step_times in (steps(), steps([0.5] * 40)):
+        found = diagnosed(dataclasses.replace(recording(step_times=step_times), told=told))
+        assert found.verdict == "cannot_tell" and says in reasons(found)
+    assert "The recording holds no samples" in reasons(diagnosed(recording(step_times=steps([0.5] * 40))))
+
+
+def small(process: int = 1, **values: object) -> Recording:
+    used = {"allocator_peak_bytes": 20.0 * GIB, "allocator_used_bytes": 20.0 * GIB, "memory_used_bytes": 22.0 * GIB}
+    gpu = series(0, COUNT, **{**used, **values})
+    return recording(gpu, process_id=process, run=f"run/{process}", memory_growth=True)
+
+
+def headroom(*recordings: Recording) -> Finding | None:
+    return next((finding for finding in diagnosed(*recordings).findings if finding.kind == "memory_headroom"), None)
+
+
+def test_room_is_what_other_processes_leave() -> None:
+    alone = headroom(small())
+    assert alone is not None and alone.title.params["free"] == pytest.approx(60 * GIB)
+    beside = {"other_processes": 1, "memory_process_bytes": 21.0 * GIB}
+    some = headroom(small(memory_used_bytes=51.0 * GIB, **beside))
+    assert some is not None and some.title.params["free"] == pytest.approx(30 * GIB)
+    assert some.title.params["times"] == pytest.approx(0.9 * 50 / 20)
+    assert headroom(small(memory_used_bytes=71.0 * GIB, **beside)) is None
+    assert headroom(small(other_processes=1)) is None  # nobody knows how much they hold
+
+
+def test_ranks_on_one_gpu_count_together() -> None:
+    two = headroom(small(1), small(2))
+    assert two is not None and two.title.params["used"] == pytest.approx(0.5)
+    assert two.title.params["free"] == pytest.approx(40 * GIB)
+    assert headroom(small(1), small(2), small(3)) is None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
-from tb_gpu_doctor.diagnosis.telemetry_gpus import judged, names, ref, worst_first
+from tb_gpu_doctor.diagnosis.telemetry_gpus import driver_name, judged, names, ref, worst_first
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry
 from tb_gpu_doctor.telemetry.load import Sharing, sharing
 
@@ -53,7 +53,7 @@ def check(context: Context) -> Iterator[Finding]:
         severity="warning" if serious else "info",
         title=Phrase(f"findings.{KIND}.title", facts),
         explanation=tuple(explanation),
-        advice=context.advice(KIND, "who", "one_process", "exclusive"),
+        advice=context.advice(KIND, "who", "one_process", "exclusive", params={"smi": driver_name(gpus)}),
         gpus=tuple(sorted(map(ref, gpus))),
     )
 
@@ -90,5 +90,6 @@ RULE = Rule(
     cost="none",
     reads=("telemetry",),
     thresholds=Limits(),
+    metrics=("other_processes", "work"),
     check=check,
 )

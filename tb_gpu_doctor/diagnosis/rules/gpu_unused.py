@@ -93,5 +93,6 @@ RULE = Rule(
     reads=("telemetry",),
     thresholds=Limits(),
     beside_profile=False,
+    metrics=("utilization_percent", "steps"),
     check=check,
 )

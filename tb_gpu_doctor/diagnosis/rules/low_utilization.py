@@ -99,5 +99,6 @@ RULE = Rule(
     reads=("telemetry",),
     thresholds=Limits(),
     beside_profile=False,
+    metrics=("utilization_percent", "work"),
     check=check,
 )

@@ -14,6 +14,7 @@ from tb_gpu_doctor.diagnosis.memory_needs import memory_needs
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
 from tb_gpu_doctor.diagnosis.telemetry_gpus import names_of
+from tb_gpu_doctor.telemetry.memory import Memory
 from tb_gpu_doctor.telemetry.step_times import global_batch
 
 KIND = "memory_headroom"
@@ -38,21 +39,24 @@ def check(context: Context) -> Iterator[Finding]:
     limits: Limits = context.thresholds.of(KIND)
     needs = memory_needs(context)
     known = [memory for memory in needs.values() if memory is not None and memory.growth is None]
-    if not needs or len(known) < len(needs):
+    rooms = [memory.room_bytes for memory in known if memory.room_bytes is not None]
+    if not needs or len(known) < len(needs) or len(rooms) < len(known):
         return
-    fullest = max(known, key=lambda memory: memory.used)
-    if not _LEAST_USED <= fullest.used <= limits.low:
+    # What others hold is not there to be taken.
+    fullest = max(known, key=lambda memory: memory.peak_bytes / _obtainable(memory))
+    used = fullest.peak_bytes / _obtainable(fullest)
+    if not _LEAST_USED <= used <= limits.low:
         return
     # Weights do not grow with the batch, so this is the least that it can become.
-    times = (1 - limits.spare) / fullest.used
+    times = (1 - limits.spare) / used
     batches = {global_batch(recording.steps) for recording in context.telemetry.recordings}
     batch = batches.pop() if len(batches) == 1 else None
     facts = {
         "gpus": names_of(context, needs),
         "peak": fullest.peak_bytes,
-        "capacity": fullest.capacity_bytes,
-        "free": fullest.capacity_bytes - fullest.peak_bytes,
-        "used": fullest.used,
+        "capacity": _obtainable(fullest),
+        "free": fullest.room_bytes,
+        "used": used,
         "times": times,
         "batch": batch,
         "larger": None if batch is None else _round_down(batch * times, batch),
@@ -73,6 +77,11 @@ def check(context: Context) -> Iterator[Finding]:
     )
 
 
+def _obtainable(memory: Memory) -> float:
+    """What training uses of a GPU's memory and could take beside it."""
+    return memory.peak_bytes + (memory.room_bytes or 0.0)
+
+
 def _round_down(value: float, batch: int) -> int:
     """Two leading digits are as much as such an estimate bears; never below the present batch."""
     whole = int(value)
@@ -88,5 +97,6 @@ RULE = Rule(
     reads=("telemetry", "allocators"),
     needs=("allocators",),
     thresholds=Limits(),
+    metrics=("memory", "work"),
     check=check,
 )

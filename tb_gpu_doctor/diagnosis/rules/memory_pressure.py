@@ -122,5 +122,6 @@ RULE = Rule(
     reads=("telemetry", "allocators"),
     needs=("allocators",),
     thresholds=Limits(),
+    metrics=("memory", "work"),
     check=check,
 )

@@ -85,5 +85,6 @@ RULE = Rule(
     cost="none",
     reads=("telemetry",),
     thresholds=Limits(),
+    metrics=("pcie_width", "pcie_generation"),
     check=check,
 )

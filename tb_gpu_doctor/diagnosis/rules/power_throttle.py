@@ -7,15 +7,18 @@ server, are; so is a slowdown by the hardware of which the driver does not tell 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
-from tb_gpu_doctor.diagnosis.telemetry_gpus import judged, names, ref, since, worst_first
+from tb_gpu_doctor.diagnosis.telemetry_gpus import driver_name, judged, names, ref, since, worst_first
+from tb_gpu_doctor.telemetry.joining import GpuTelemetry
 from tb_gpu_doctor.telemetry.throttling import Throttling, measure
 
 KIND = "power_throttle"
+# Where the driver does not tell the usual limit.
+_USUAL_WATTS = 400.0
 _TITLES = {"hardware": "title_hardware", "full_power": "title_full_power"}
 # A limit counts as lowered below this part of its default.
 _LOWERED = 0.99
@@ -69,7 +72,7 @@ def check(context: Context) -> Iterator[Finding]:
             else "info",
             title=Phrase(f"findings.{KIND}.{_TITLES.get(cause, 'title')}", facts),
             explanation=tuple(explanation),
-            advice=context.advice(KIND, *advice[cause]),
+            advice=context.advice(KIND, *advice[cause], params=_command([gpu for gpu, _ in some])),
             gpus=tuple(sorted(map(ref, gpus))),
             cause=cause,
         )
@@ -84,11 +87,18 @@ def _cause(throttling: Throttling) -> str:
     return "lowered_limit" if limit and default and limit < _LOWERED * default else "full_power"
 
 
+def _command(gpus: Sequence[GpuTelemetry]) -> dict[str, str]:
+    """The GPUs as the driver counts them, and their usual limit."""
+    usual = min(gpu.series.facts.limits.get("power_limit_default_watts") or _USUAL_WATTS for gpu in gpus)
+    return {"smi": driver_name(gpus), "watts": str(round(usual))}
+
+
 RULE = Rule(
     kind=KIND,
     order=310,
     about="telemetry",
     cost="none",
     reads=("telemetry",),
+    metrics=("clock_event_reasons", "work"),
     check=check,
 )

@@ -6,16 +6,17 @@ which they worked, since which step, how hot, and how slow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
-from tb_gpu_doctor.diagnosis.telemetry_gpus import judged, names, ref, since, worst_first
+from tb_gpu_doctor.diagnosis.telemetry_gpus import driver_name, judged, names, ref, since, worst_first
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry
 from tb_gpu_doctor.telemetry.throttling import Throttling, measure
 
 KIND = "thermal_throttle"
+_LESS_POWER, _USUAL_WATTS = 0.85, 350.0
 
 
 def check(context: Context) -> Iterator[Finding]:
@@ -40,7 +41,7 @@ def check(context: Context) -> Iterator[Finding]:
         severity="critical" if worst >= context.thresholds.throttle_critical else "warning",
         title=Phrase(f"findings.{KIND}.title", facts),
         explanation=tuple(explanation),
-        advice=context.advice(KIND, "cooling", "watch", "lower_limit"),
+        advice=context.advice(KIND, "cooling", "watch", "lower_limit", params=_command(gpus)),
         gpus=tuple(sorted(map(ref, gpus))),
     )
 
@@ -67,11 +68,18 @@ def describe(context: Context, gpu: GpuTelemetry, throttling: Throttling) -> lis
     return phrases
 
 
+def _command(gpus: Sequence[GpuTelemetry]) -> dict[str, str]:
+    """The hot GPUs as the driver counts them, and the power limit to try: 85 % of the usual one, by tens of watts."""
+    usual = min(gpu.series.facts.limits.get("power_limit_default_watts") or _USUAL_WATTS for gpu in gpus)
+    return {"smi": driver_name(gpus), "watts": str(round(_LESS_POWER * usual / 10) * 10)}
+
+
 RULE = Rule(
     kind=KIND,
     order=300,
     about="telemetry",
     cost="none",
     reads=("telemetry",),
+    metrics=("clock_event_reasons", "work"),
     check=check,
 )

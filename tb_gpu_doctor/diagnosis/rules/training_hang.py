@@ -148,5 +148,6 @@ RULE = Rule(
     cost="none",
     reads=("telemetry",),
     thresholds=Limits(),
+    metrics=("steps",),
     check=check,
 )
