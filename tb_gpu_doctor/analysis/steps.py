@@ -17,13 +17,16 @@ from tb_gpu_doctor.analysis.lost_events import Launches
 from tb_gpu_doctor.analysis.results import BoolArray, Steps, StepSource, Window
 from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.traces.columns import DeviceEvents, EventClass, Int32, Int64, Trace
-from tb_gpu_doctor.traces.grouping import distinct, group
+from tb_gpu_doctor.traces.grouping import distinct, group, rows_by
 
 # Markers that carry a step number without the profiler's root flag.
 UNFLAGGED_MARKERS = frozenset({"Profiled batch"})
 _MAX_HOPS = 8
 # A step whose launches miss this share of their device events was cut off by the recording.
 _CUT_SHARE = 0.01
+# Markers hold all launches of a step where at most this share of them lies between two markers; and from this share
+# on what lies there is a step whose marker was lost.
+_OUTSIDE, _A_STEP, _ONE_MORE = 0.05, 0.5, 1.5
 
 
 def no_steps(trace: Trace) -> Steps:
@@ -68,10 +71,16 @@ def find_steps(trace: Trace, launch: Int64, causes: Causality, launches: Launche
         return no_steps(trace)
     host = trace.host_events
     rows = rows[np.argsort(host.start[rows], kind="stable")]
-    number, start, end, member = _merge_markers(host.step_num[rows], host.start[rows], host.end[rows])
+    apart = _are_replicas(host.thread[rows], host.step_num[rows], host.start[rows], host.end[rows])
+    number, start, end, member = _merge_markers(host.step_num[rows], host.start[rows], host.end[rows], apart)
+    called = launches.rows[np.isin(host.thread[launches.rows], distinct(host.thread[rows]))]
+    place, number, start, end = _with_lost_markers(number, start, end, np.sort(host.start[called]))
     step_of_row = np.full(len(host), -1, np.int32)
-    step_of_row[rows] = member
-    return made_steps(trace, launch, causes, launches, Cuts("marked", number, start, end, step_of_row))
+    step_of_row[rows] = place[member]
+    steps = made_steps(trace, launch, causes, launches, Cuts("marked", number, start, end, step_of_row))
+    if len(number) > int(place[-1]) + 1:  # where the last step ends is unknown
+        steps.complete[-1] = False
+    return steps
 
 
 class Cuts(NamedTuple):
@@ -101,8 +110,53 @@ def made_steps(trace: Trace, launch: Int64, causes: Causality, launches: Launche
     return Steps(cuts.source, cuts.number, start, end, complete, first, last, event_step)
 
 
-def _merge_markers(number: Int64, start: Int64, end: Int64) -> tuple[Int64, Int64, Int64, Int32]:
-    """Markers of one step on several threads are one step: (number, start, end, step of each marker)."""
+def _are_replicas(thread: Int32, number: Int64, start: Int64, end: Int64) -> bool:
+    """Whether several threads mark the same training at the same time, each number once: as several processes do."""
+    spans = []
+    for _, mine in rows_by(thread):
+        if len(distinct(number[mine])) < len(mine):
+            return False
+        spans.append((int(start[mine].min()), int(end[mine].max())))
+    return len(spans) > 1 and max(low for low, _ in spans) < min(high for _, high in spans)
+
+
+def _with_lost_markers(number: Int64, start: Int64, end: Int64, called: Int64) -> tuple[Int32, Int64, Int64, Int64]:
+    """Steps whose marker is not in the file get one: (place of each given step, number, start, end of all steps).
+
+    Where all launches of the marking threads lie inside markers, as many launches behind a marker as a step has
+    are a step of their own: the one whose number is missing, or one more at the end.
+
+    Args:
+        number: of each step, in the order of their starts.
+        start: of each step.
+        end: of each step.
+        called: when the threads that mark steps launch, rising.
+    """
+    place = np.arange(len(number), dtype=np.int32)
+    inside = np.searchsorted(called, end) - np.searchsorted(called, start)
+    # what comes much later than one more step would is something else
+    reach = int(end[-1]) + int(_ONE_MORE * np.median(end - start)) if len(end) else 0
+    called = called[called <= reach]
+    behind = np.append(np.searchsorted(called, start[1:]), len(called)) - np.searchsorted(called, end)
+    usual = float(np.median(inside)) if len(inside) else 0.0
+    if usual < 1 or len(number) < 2 or float(np.median(behind)) > _OUTSIDE * usual:
+        return place, number, start, end
+    lost = (behind >= _A_STEP * usual) & (np.append(np.diff(number), 2) == 2)
+    if not lost.any():
+        return place, number, start, end
+    where = np.flatnonzero(lost)
+    until = np.append(start[1:], int(called[-1]) + 1)[where]
+    place = (place + np.concatenate(([0], np.cumsum(lost)[:-1]))).astype(np.int32)
+    made = [np.insert(column, where + 1, own) for column, own in
+            ((number, number[where] + 1), (start, end[where]), (end, until))]  # fmt: skip
+    return place, made[0], made[1], np.maximum(made[2], made[1])
+
+
+def _merge_markers(number: Int64, start: Int64, end: Int64, apart: bool) -> tuple[Int64, Int64, Int64, Int32]:
+    """Markers of one step on several threads are one step: (number, start, end, step of each marker).
+
+    ``apart``: also where they do not overlap, as those of several processes in one file.
+    """
     numbers: list[int] = []
     starts: list[int] = []
     ends: list[int] = []
@@ -110,7 +164,7 @@ def _merge_markers(number: Int64, start: Int64, end: Int64) -> tuple[Int64, Int6
     open_steps: dict[int, int] = {}
     for row, (n, s, e) in enumerate(zip(number.tolist(), start.tolist(), end.tolist(), strict=True)):
         step = open_steps.get(n)
-        if step is not None and s < ends[step]:
+        if step is not None and (apart or s < ends[step]):
             ends[step] = max(ends[step], e)
         else:
             step = open_steps[n] = len(numbers)
@@ -126,11 +180,25 @@ def _event_steps(trace: Trace, launch: Int64, causes: Causality, step_of_row: In
     host, events = trace.host_events, trace.device_events
     known = launch >= 0
     calls, inverse = group(launch[known])
-    step_of_call = causal_step(calls, causes, step_of_row)
+    markers = np.flatnonzero(step_of_row >= 0)
+    which = np.full(len(host), -1, np.int32)
+    which[markers] = np.arange(len(markers), dtype=np.int32)
+    marker = causal_step(calls, causes, which)
+    step_of_call = np.where(marker >= 0, step_of_row[markers[marker]], -1) if len(markers) else marker
     if (step_of_call < 0).any():
         step_of_call = _by_group(trace, calls, step_of_call, step_of_row)
     missing = (step_of_call < 0) & ~_begun_before(trace, calls, causes, step_of_call)
-    step_of_call[missing] = _by_time(host.start[calls[missing]], start, end)
+    device = np.empty(len(calls), np.int32)
+    device[inverse] = events.device[known]
+    for devices, rows in _own_markers(host.thread[markers], device[marker >= 0], marker[marker >= 0]):
+        mine = missing if devices is None else missing & np.isin(device, devices)
+        own = markers[rows]
+        if devices is None or not len(own):
+            step_of_call[mine] = _by_time(host.start[calls[mine]], start, end)
+        else:
+            own = own[np.argsort(host.start[own], kind="stable")]
+            at = _by_time(host.start[calls[mine]], host.start[own], host.end[own])
+            step_of_call[mine] = np.where(at >= 0, step_of_row[own[at]], -1)
     step = np.full(len(events), -1, np.int32)
     step[known] = step_of_call[inverse]
     # Work without a launch event belongs where its stream's neighbour does.
@@ -142,6 +210,26 @@ def _event_steps(trace: Trace, launch: Int64, causes: Causality, step_of_row: In
     fill = np.where(same_stream, ordered[np.maximum(holder, 0)], -1)
     step[order] = np.where(ordered == -2, fill, ordered)
     return step
+
+
+def _own_markers(thread: Int32, device: Int32, marker: Int32) -> list[tuple[list[int] | None, Int64]]:
+    """(GPUs, the markers of the threads that launch for them): several processes in one file mark their own steps.
+
+    Args:
+        thread: of each marker.
+        device: of each launch whose marker is known.
+        marker: of these launches.
+
+    Returns:
+        One element with None for the GPUs where all have the same markers.
+    """
+    of_device = {gpu: frozenset(distinct(thread[marker[rows]]).tolist()) for gpu, rows in rows_by(device)}
+    groups: dict[frozenset[int], list[int]] = {}
+    for gpu, threads in of_device.items():
+        groups.setdefault(threads, []).append(gpu)
+    if len(groups) < 2 or len(frozenset.union(*groups)) < sum(map(len, groups)):
+        return [(None, np.arange(len(thread)))]
+    return [(gpus, np.flatnonzero(np.isin(thread, list(threads)))) for threads, gpus in groups.items()]
 
 
 def causal_step(calls: Int64, causes: Causality, step_of_row: Int32) -> Int32:

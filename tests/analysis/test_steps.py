@@ -393,3 +393,54 @@ def test_a_gpu_that_has_begun_one_more_inferred_step_harms_nobody() -> None:
                 at = 100 * i + 20 * k
                 record.work(at, at + 15, gpu=gpu, name=f"k{k}")
     analyse(record.trace())
+
+
+def test_processes_that_share_a_file_mark_the_same_steps_however_far_apart() -> None:
+    """The second process is more than a step behind, and launches its backward pass on a thread without markers."""
+    record = Recorder(gpus=2)
+    for process in range(2):
+        for step in range(4):
+            at = 100 * step + 130 * process
+            correlation = 100 * process + 10 * step
+            record.step(f"{process} python", step + 5, at, at + 100)
+            record.launch(f"{process} python", at + 5, at + 10, at + 30, correlation + 1, gpu=process)
+            record.launch(f"{process} autograd", at + 60, at + 65, at + 90, correlation + 2, gpu=process)
+    steps = steps_of(record)
+    assert steps.number.tolist() == [5, 6, 7, 8]
+    assert steps.event_step.tolist() == [0, 0, 1, 1, 2, 2, 3, 3] * 2
+
+
+def test_the_same_numbers_on_another_thread_later_are_other_steps() -> None:
+    record = Recorder()
+    for run in range(2):
+        for step in range(3):
+            at = 1_000 * run + 100 * step
+            record.step(f"python/{run}", step, at, at + 90)
+            record.launch(f"python/{run}", at + 5, at + 10, at + 80, 1 + 10 * run + step)
+    assert steps_of(record).number.tolist() == [0, 1, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize(("lost", "numbers"), [(4, [0, 1, 2, 3, 4]), (2, [0, 1, 2, 3, 4]), (0, [1, 2, 3, 4])])
+def test_a_step_whose_marker_is_lost_is_no_part_of_the_one_before_it(lost: int, numbers: list[int]) -> None:
+    record = Recorder()
+    for step in range(5):
+        if step != lost:
+            record.step("python", step, 100 * step, 100 * step + 99)
+        for k in range(4):
+            at = 100 * step + 20 * k + 2
+            record.launch("python", at, at + 3, at + 18, 1 + 4 * step + k)
+    steps = steps_of(record)
+    assert steps.number.tolist() == numbers
+    begun = 4 if lost == 0 else 0  # launched before the first marker
+    assert steps.event_step.tolist() == [-1] * begun + [i for i in range(len(numbers)) for _ in range(4)]
+    assert [bool(c) for c in steps.complete] == [i < len(numbers) - (lost == 4) for i in range(len(numbers))]
+
+
+def test_work_between_markers_that_hold_only_a_part_of_the_step_is_the_steps() -> None:
+    record = Recorder()
+    for step in range(5):
+        record.step("python", step, 100 * step, 100 * step + 30)
+        for k in range(4):
+            at = 100 * step + 20 * k + 2
+            record.launch("python", at, at + 3, at + 18, 1 + 4 * step + k)
+    assert steps_of(record).number.tolist() == [0, 1, 2, 3, 4]

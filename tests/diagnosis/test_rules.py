@@ -182,10 +182,14 @@ def test_low_occupancy_by_design_is_a_remark_at_most(family: str) -> None:
     assert diagnosis.verdict == "ok"
 
 
-def test_communication_and_persistent_kernels_are_no_findings() -> None:
+def test_communication_and_persistent_kernels_on_most_of_the_chip_are_no_findings() -> None:
     for row in (kernel(occupancy=0.1, sm_share=0.2, family="communication"),
-                kernel(occupancy=0.1, sm_share=0.2, persistent=True)):  # fmt: skip
+                kernel(occupancy=0.1, sm_share=0.8, persistent=True)):  # fmt: skip
         assert kinds(profile(1, kernels=[row])) == []
+
+
+def test_a_persistent_kernel_without_enough_work_leaves_the_chip_empty() -> None:
+    assert kinds(profile(1, kernels=[kernel(occupancy=0.1, sm_share=0.2, persistent=True)])) == ["underfilled_gpu"]
 
 
 def test_low_occupancy_is_told_per_limiter() -> None:

@@ -1,9 +1,10 @@
 """Kernels with fewer blocks than the GPU has multiprocessors, so that part of the chip rests.
 
-Reads: the kernel table. Communication and persistent kernels choose their grid by design and
-never count. Kernels that run side by side fill the chip together, so their time is scaled
-down to the time in which any of them ran. How much larger a grid would have to be is known from
-one profile; from which batch size on it is so large, only from two (`analysis.grid_scaling`).
+Reads: the kernel table. Communication chooses its grid by design and never counts. Persistent kernels start a block
+a multiprocessor, less some that they leave to others; with far fewer there was no work for more. Kernels that run side
+by side fill the chip together, so their time is scaled down to the time in which any of them ran. How much larger a
+grid would have to be is known from one profile; from which batch size on it is so large, only from two
+(`analysis.filling.grid_scaling`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
 
 KIND = "underfilled_gpu"
+# A persistent kernel on at least this part of the multiprocessors has taken all that it was given.
+_PERSISTENT = 0.75
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ def check(context: Context) -> Iterator[Finding]:
     small = [
         pick
         for pick in picks(context)
-        if pick.row.sm_share is not None and pick.row.sm_share < 1 and not pick.row.persistent
+        if pick.row.sm_share is not None and pick.row.sm_share < (_PERSISTENT if pick.row.persistent else 1)
     ]
     lost = {ref: sum(map(_lost, (p for p in small if p.ref == ref))) for ref in {pick.ref for pick in small}}
     affected = sorted(ref for ref, value in lost.items() if value >= limits.info)
