@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from statistics import median
+from statistics import fmean, median
 from typing import Any, Literal, TypeVar
 
 from tb_gpu_doctor.analysis.facts import FileFacts, GpuFacts
@@ -124,6 +124,23 @@ class Context:
         # Steps that only the host marked have no time on a GPU.
         durations = [time for file in self.files if file.has_gpu_work for time in file.steps.durations]
         return float(median(durations)) if durations else None
+
+    @cached_property
+    def mean_step(self) -> float | None:
+        """Mean wall time of the complete steps of all files, picoseconds; None without any."""
+        durations = [time for file in self.files if file.has_gpu_work for time in file.steps.durations]
+        return fmean(durations) if durations else None
+
+    def of_typical_step(self, mean_ps: float) -> float:
+        """What a mean time per step is of the median step, which all times per step are shown beside.
+
+        The two kinds of step agree where steps are alike. Where a few long ones carry most of a loss, its mean exceeds
+        the whole of a typical step: then its share of the mean step is applied to the median one.
+        """
+        typical, mean = self.median_step, self.mean_step
+        if not typical or not mean or mean_ps <= typical:
+            return mean_ps
+        return mean_ps * typical / mean
 
     @cached_property
     def steps_are_inferred(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tb_gpu_doctor.analysis.facts import FileFacts
 from tb_gpu_doctor.analysis.filling import sm_efficiency
@@ -91,7 +92,13 @@ def diagnose_context(
 def finish_findings(context: Context, findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """What the rules found: joined where it is one story, with what telemetry adds, in order."""
     found = explain_slow_gpus(context, merge_findings(context, findings))
-    return order_findings(mark_inflated(context, found))
+    ordered = order_findings(mark_inflated(context, found))  # by what is saved on the mean, whatever is shown
+    return tuple(_of_typical_step(context, finding) for finding in ordered)
+
+
+def _of_typical_step(context: Context, finding: Finding) -> Finding:
+    saving = finding.saving_ps_per_step
+    return finding if saving is None else replace(finding, saving_ps_per_step=context.of_typical_step(saving))
 
 
 def order_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:

@@ -55,7 +55,11 @@ def cost_per_step(context: Context, loss: StepLoss) -> tuple[Phrase, ...]:
     if loss.per_step is None or loss.saving is None or not context.median_step:
         return ()
     key = "report.per_step.inferred" if context.steps_are_inferred else "report.per_step.marked"
-    return (Phrase(key, {"lost": loss.per_step, "step": context.median_step, "saving": loss.saving}),)
+    saving = context.of_typical_step(loss.saving)
+    # both are means over the same steps, so what is done to one is done to the other
+    lost = loss.per_step * (saving / loss.saving if loss.saving else 1.0)
+    lost = context.of_typical_step(lost)
+    return (Phrase(key, {"lost": lost, "step": context.median_step, "saving": saving}),)
 
 
 def ranked(found: Iterable[Sequence[tuple[int, Evidence]]], most: int) -> tuple[Evidence, ...]:

@@ -200,6 +200,25 @@ def test_every_advice_is_given_by_some_rule() -> None:
             assert given & used, key
 
 
+# Sentences that stand alone get no facts, but for the advice of these rules, which give them.
+_GIVEN = {
+    "findings.input_bound.advice": {"stage", "at_once", "per_element", "used", "thread"},
+    "findings.gpu_lost.advice": {"smi"},
+}
+
+
+@pytest.mark.parametrize("lang", languages())
+def test_what_stands_alone_needs_no_facts(lang: str) -> None:
+    faulty = []
+    for key, template in all_keys(lang).items():
+        parts = key.split(".")
+        if parts[0] == "findings" and len(parts) > 2 and parts[2] in ("advice", "check", "name", "doubt"):
+            asked = {name for name, _ in placeholders(template)}
+            if asked - _GIVEN.get(".".join(parts[:3]), set()):
+                faulty.append(f"{key}: {sorted(asked)}")
+    assert faulty == []
+
+
 def test_an_unknown_key_and_a_missing_parameter_are_errors() -> None:
     for key in ("errors.nope", "nope", "errors", "errors.", "", "../en/errors.unknown", "errors.missing_path.deeper"):
         with pytest.raises(UnknownText):

@@ -21,6 +21,8 @@ from tb_gpu_doctor.diagnosis.rule import Rule
 KIND = "launch_bound"
 # From so many calls of Python per launch on, ops are handed over one by one.
 _EAGER = 0.3
+# A step of fewer calls than these is compiled: one function or graph, its copies and its counters.
+_COMPILED_CALLS = 6
 # Nothing waiting for this part of the time: the host is not ahead of the GPU.
 _HARDLY_AHEAD = 0.4
 
@@ -119,7 +121,7 @@ def _pace(loss: IdleLoss) -> Iterator[Phrase]:
         border = sum(queue.border_idle for queue in queues)
         inner = sum(queue.inner_idle for queue in queues)
         yield Phrase(f"findings.{KIND}.between_steps", {"border": border / (border + inner)})
-    if _is_eager(queues):
+    if _is_eager(loss):
         launches = sum(queue.launches for queue in queues)
         yield Phrase(f"findings.{KIND}.eager", {"calls": max(q.dispatches for q in queues), "launches": launches})
 
@@ -130,17 +132,20 @@ def _between_steps(queues: list[LaunchQueue]) -> bool:
     return border > 0 and border >= sum(queue.inner_idle for queue in queues)
 
 
-def _is_eager(queues: list[LaunchQueue]) -> bool:
-    """Whether Python hands over the ops one by one: a compiled step takes one call for all of its launches."""
+def _is_eager(loss: IdleLoss) -> bool:
+    """Whether Python hands over the ops one by one: a compiled step takes a few calls for all its launches."""
+    queues = _queues(loss)
     launches = sum(queue.launches for queue in queues)
-    return max((queue.dispatches for queue in queues), default=0) >= _EAGER * launches > 0
+    dispatches = max((queue.dispatches for queue in queues), default=0)
+    steps = max((gpu.file.steps.count for gpu in loss.gpus), default=0)
+    return dispatches >= _EAGER * launches > 0 and dispatches >= _COMPILED_CALLS * max(steps, 1)
 
 
 def _advice(loss: IdleLoss) -> Iterator[str]:
     """What helps most first: whole steps where Python is in between, one compiled step where ops are single."""
     queues = _queues(loss)
     several = ("keras_steps@tensorflow", "scan@jax")
-    if _is_eager(queues):
+    if _is_eager(loss):
         yield "function@tensorflow"
     if _between_steps(queues):
         yield from several
