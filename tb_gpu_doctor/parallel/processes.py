@@ -141,6 +141,12 @@ class WorkerProcesses(Executor):
             for thread in self._threads:
                 thread.join()
 
+    @property
+    def pids(self) -> list[int]:
+        """Of the processes that there are now."""
+        with self._lock:
+            return [worker.pid for worker in self._workers]
+
     def kill(self) -> None:
         """End at once: all processes are gone when this returns, tasks that ran fail with `WorkerDied`."""
         with self._lock:
@@ -275,6 +281,11 @@ class _Worker:
         self._reader = Reader(number)
         # False in the middle of a task: whatever comes next through the pipe belongs to it.
         self.is_idle = True
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
 
     def greet(self) -> None:
         """Wait until the process can work; it is killed if that takes too long."""

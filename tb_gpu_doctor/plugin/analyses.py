@@ -42,7 +42,7 @@ PASSING_FAILURES = (
     "remote_no_room",
 )
 # Those that say nothing of the file may be over as well: others have given memory back.
-_RETRIED = frozenset({*PASSING_FAILURES, *OWN_FAILURES, "worker_died"})
+_RETRIED = frozenset({*PASSING_FAILURES, *OWN_FAILURES, "worker_died", "read_stalled"})
 RETRY_S = 10.0
 # Asked for so recently: somebody looks at it. The tab asks every second or two.
 NOW_S = 5.0

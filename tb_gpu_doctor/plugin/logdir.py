@@ -21,6 +21,7 @@ from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.files.names import is_remote, local_path, shown
 from tb_gpu_doctor.files.system import files_at
 from tb_gpu_doctor.parallel.resources import return_free_memory
+from tb_gpu_doctor.plugin.stalls import within
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.traces.related import Offer
@@ -38,6 +39,8 @@ REMOTE_INTERVAL_S = 15.0
 TELEMETRY_REST_S = 60.0
 # A scan that takes a minute may not run all the time.
 IDLE_FACTOR = 5.0
+# A network folder with very many files takes minutes; longer than this is one that does not answer.
+DEADLINE_S = 300.0
 # How often free memory goes back to the system, at most.
 TIDY_EVERY_S = 10.0
 
@@ -243,6 +246,7 @@ class Scanner:
         roots: what to scan.
         find: `tb_gpu_doctor.traces.sessions.find_sessions`, or its like.
         min_interval_s: rest between two scans.
+        deadline_s: how long a scan of one local root may take.
     """
 
     def __init__(
@@ -250,11 +254,15 @@ class Scanner:
         roots: Sequence[Root],
         find: Callable[[str], SessionScan] | None = None,
         min_interval_s: float = MIN_INTERVAL_S,
+        deadline_s: float = DEADLINE_S,
     ) -> None:
         self._roots = tuple(roots)
         self._find = find
         remote = any(is_remote(root.path) for root in self._roots)
         self._min_interval_s = max(min_interval_s, REMOTE_INTERVAL_S) if remote else min_interval_s
+        self._deadline_s = deadline_s
+        # By root, whether its last scan has ended.
+        self._overdue: dict[Root, threading.Event] = {}
         self._changed = threading.Condition()
         self._running = False
         self._not_before = 0.0
@@ -307,6 +315,28 @@ class Scanner:
             self._tidied = ended
             return_free_memory()
 
+    def _look(self, root: Root, look: Callable[[str], tuple[SessionScan, list[str]]]) -> tuple[SessionScan, list[str]]:
+        """What a root holds; a local one that does not answer is waited for once, and asked anew when it has.
+
+        Raises:
+            ProfileError: ``read_stalled``, and whatever ``look`` raises.
+        """
+        if is_remote(root.path):  # these have deadlines of their own
+            return look(root.path)
+        overdue = self._overdue.get(root)
+        if overdue is not None and not overdue.is_set():
+            raise ProfileError("read_stalled", root.path, seconds=self._deadline_s)
+        answered = threading.Event()
+
+        def run() -> tuple[SessionScan, list[str]]:
+            try:
+                return look(root.path)
+            finally:
+                answered.set()
+
+        self._overdue[root] = answered
+        return within(self._deadline_s, root.path, run)
+
     def _collect(self) -> Snapshot:
         from tb_gpu_doctor.traces.sessions import find_sessions
 
@@ -317,21 +347,20 @@ class Scanner:
         states: dict[str, str] = {}
         for root in self._roots:
             try:
-                scan = find(root.path)
+                scan, keys = self._look(root, lambda path: _scan_with_keys(find, path, states))
             except ProfileError as error:
                 problems.append(Problem(root.name or os.path.basename(root.path), error))
-                if is_remote(root.path) and error.code != "missing_path":
-                    # A server that does not answer now has not lost what it held.
+                if error.code == "read_stalled" or (is_remote(root.path) and error.code != "missing_path"):
                     before = self._snapshot._by_name.items()
                     found |= {name: entry for name, entry in before if entry.root == root and name not in found}
                 continue
             prefix = f"{root.name}/" if root.name else ""
             searched += [prefix + pattern for pattern in scan.searched if prefix + pattern not in searched]
             problems += [Problem(shown_path(error.path, root), error) for error in scan.problems]
-            for session in scan.sessions:
+            for session, key in zip(scan.sessions, keys, strict=True):
                 run = "/".join(part for part in (root.name, session.run) if part)
                 run = _unused(run, session.session, found)
-                found[run, session.session] = FoundSession(run, session, root, session_key(session, states))
+                found[run, session.session] = FoundSession(run, session, root, key)
         found = _with_offers(found)
         # What monitors recorded comes behind all profiles, which the tab opens first.
         newest_first = sorted(
@@ -340,6 +369,13 @@ class Scanner:
             reverse=True,
         )
         return Snapshot(tuple(newest_first), tuple(searched), tuple(problems), True, found)
+
+
+def _scan_with_keys(
+    find: Callable[[str], SessionScan], path: str, states: dict[str, str]
+) -> tuple[SessionScan, list[str]]:
+    scan = find(path)
+    return scan, [session_key(session, states) for session in scan.sessions]
 
 
 def _with_offers(found: dict[tuple[str, str], FoundSession]) -> dict[tuple[str, str], FoundSession]:

@@ -14,6 +14,7 @@ from tb_gpu_doctor.errors import ProfileError, RequestError
 from tb_gpu_doctor.files.names import is_remote
 from tb_gpu_doctor.plugin.analyses import OWN_FAILURES, OWN_FAILURES_ON_FILES, Analyses, Progress, Report
 from tb_gpu_doctor.plugin.logdir import FoundSession, Root, Scanner, shown_path
+from tb_gpu_doctor.plugin.stalls import STALL_S, within
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.comparison.summary import RunSummary
@@ -144,7 +145,8 @@ def open_view(session: Session, root: Root, report: Report) -> SessionView:
 
     if _is_remote(session):
         return _view(session, root, report)
-    kept = recalled(session, kind_of(shown_path(session.path, root)), SessionView)
+    kind = kind_of(shown_path(session.path, root))
+    kept = within(STALL_S, session.path, lambda: recalled(session, kind, SessionView))
     return kept if kept is not None else in_worker_process(report, session.path, _view, session, root)
 
 

@@ -20,6 +20,7 @@ from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.parallel.plan import claimed, may_start_processes
 from tb_gpu_doctor.parallel.processes import WorkerDied, WorkerProcesses, WorkersCannotStart
 from tb_gpu_doctor.parallel.resources import usable_cores
+from tb_gpu_doctor.plugin.stalls import STALL_S, Watch
 
 # How soon somebody who has lost interest can say so.
 _PULSE_S = 0.1
@@ -46,22 +47,23 @@ def in_worker_process(report: Report, path: str, function: Callable[..., T], *ar
         arguments: of it.
 
     Raises:
-        ProfileError: ``worker_died``, twice; and whatever ``function`` raises.
+        ProfileError: ``worker_died``, twice; ``read_stalled`` where it gets no further.
+        Exception: whatever ``function`` raises.
     """
     if not may_start_processes():
         return function(*arguments, report)
     try:
         try:
-            return _once(report, function, *arguments)
+            return _once(report, path, function, *arguments)
         except WorkerDied:  # ended from outside, perhaps for others' memory
-            return _once(report, function, *arguments)
+            return _once(report, path, function, *arguments)
     except WorkerDied as error:
         raise ProfileError("worker_died", path, reason=error.reason) from None
     except WorkersCannotStart:
         return function(*arguments, report)
 
 
-def _once(report: Report, function: Callable[..., T], *arguments: Any) -> T:
+def _once(report: Report, path: str, function: Callable[..., T], *arguments: Any) -> T:
     told = ("reading", 0.0)
 
     def listen(stage: str, fraction: float) -> None:
@@ -73,8 +75,12 @@ def _once(report: Report, function: Callable[..., T], *arguments: Any) -> T:
         future = lease.pool.submit_reporting(
             listen, _work, own_version(), _variables(), lease.others, function, *arguments
         )
+        watch = Watch(lambda: lease.pool.pids)
         while not wait((future,), _PULSE_S).done:
             report(*told)  # here a caller that nobody waits for any more raises
+            if watch.has_stalled(told):
+                watch.end()
+                raise ProfileError("read_stalled", path, seconds=STALL_S)
         lease.is_free = not isinstance(future.exception(), WorkersCannotStart)
         result: T = future.result()
         return result

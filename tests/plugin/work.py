@@ -40,3 +40,10 @@ def sleep(mark: str, tests: int, report: Report) -> None:
     report("decoding", 0.1)
     while True:
         time.sleep(0.05)
+
+
+def read(path: str, tests: int, report: Report) -> bytes:
+    """Read a file to its end, not in ``tests``."""
+    assert os.getpid() != tests
+    report("reading", 0.1)
+    return Path(path).read_bytes()
