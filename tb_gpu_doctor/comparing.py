@@ -127,7 +127,7 @@ def history_of_path(
         progress: called with a stage and the share of the work that is done, 0..1.
 
     Raises:
-        ProfileError: there is no session, or no such run.
+        ProfileError: there is no session, no such run, or nothing that could be read.
     """
     from tb_gpu_doctor.api import choose_session
     from tb_gpu_doctor.comparison.history import HistoryEntry, build_history
@@ -142,6 +142,7 @@ def history_of_path(
     if run is not None:
         sessions = [session for session in sessions if session.run == chosen.run]
     entries = []
+    failure = None
     for index, session in enumerate(sessions[:last]):
         base, part = index / min(last, len(sessions)), 1 / min(last, len(sessions))
 
@@ -154,5 +155,8 @@ def history_of_path(
             summary = summary_of_session(session, share)
         except ProfileError as error:
             problem = Phrase("history.problems.unreadable", {"reason": error})
+            failure = failure or error
         entries.append(HistoryEntry(session.run, session.session, session.recorded_unix_s, summary, problem))
+    if failure is not None and all(entry.summary is None for entry in entries):
+        raise failure
     return build_history(entries)

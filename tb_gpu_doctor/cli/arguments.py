@@ -1,72 +1,100 @@
-"""An argument parser whose every word comes from the catalogues."""
+"""The argument parser, which speaks the user's language, and the options that several commands share."""
 
 from __future__ import annotations
 
 import argparse
+import difflib
+import gettext
 import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from tb_gpu_doctor.texts import languages, pick_language, text
+from tb_gpu_doctor.texts import languages, pick_language, template, text
 
-# argparse words its complaints in English; these are the ones it can have about our arguments.
-_COMPLAINTS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("unrecognized", re.compile(r"unrecognized arguments: (?P<what>.*)", re.DOTALL)),
-    ("required", re.compile(r"the following arguments are required: (?P<what>.*)", re.DOTALL)),
-    (
-        "choice",
-        re.compile(r"argument (?P<what>.*?): invalid choice: (?P<value>.*) \(choose from (?P<choices>.*)\)", re.DOTALL),
-    ),
-    ("value", re.compile(r"argument (?P<what>.*?): expected .*argument.*", re.DOTALL)),
-    ("positive", re.compile(r"argument (?P<what>.*?): invalid positive value: (?P<value>.*)", re.DOTALL)),
-    ("no_value", re.compile(r"argument (?P<what>.*?): ignored explicit argument (?P<value>.*)", re.DOTALL)),
-    ("ambiguous", re.compile(r"ambiguous option: (?P<what>.*?) could match .*", re.DOTALL)),
-)
+# What argparse asks gettext for, as far as it can come up with our arguments, and the key of our text for it.
+_MESSAGES = {
+    "usage: ": "usage",
+    "positional arguments": "arguments",
+    "options": "options",
+    "show this help message and exit": "help",
+    "argument %(argument_name)s: %(message)s": "about",
+    "unrecognized arguments: %s": "unrecognized",
+    "the following arguments are required: %s": "required",
+    "invalid choice: %(value)r (choose from %(choices)s)": "choice",
+    "invalid choice: %(value)r, maybe you meant %(closest)r? (choose from %(choices)s)": "choice",
+    "invalid %(type)s value: %(value)r": "value",
+    "expected one argument": "one",
+    "expected at most one argument": "one",
+    "expected at least one argument": "one",
+    "expected %s argument": "several",
+    "expected %s arguments": "several",
+    "ignored explicit argument %r": "none",
+    "not allowed with argument %s": "excluded",
+    "ambiguous option: %(option)s could match %(matches)s": "ambiguous",
+}
 
 
 class UsageError(Exception):
     """Arguments that make no sense; the message is in the user's language."""
 
 
+class _Catalogue(gettext.NullTranslations):
+    """Translations of argparse's texts, from our catalogues."""
+
+    def __init__(self, lang: str) -> None:
+        super().__init__()
+        self._lang = lang
+
+    def gettext(self, message: str) -> str:
+        """The text in the user's language; argparse's own where there is none."""
+        key = _MESSAGES.get(message)
+        return message if key is None else template(f"cli.argparse.{key}", self._lang) or message
+
+    def ngettext(self, msgid1: str, msgid2: str, n: int) -> str:
+        """The same for texts with a number."""
+        return self.gettext(msgid1 if n == 1 else msgid2)
+
+
+@contextmanager
+def argparse_in(lang: str) -> Iterator[None]:
+    """Let argparse speak a language: its gettext functions are ours meanwhile."""
+    ours, module = _Catalogue(lang), vars(argparse)
+    theirs = {name: module[name] for name in ("_", "ngettext")}
+    module.update({"_": ours.gettext, "ngettext": ours.ngettext})
+    try:
+        yield
+    finally:
+        module.update(theirs)
+
+
 class Parser(argparse.ArgumentParser):
-    """Raises `UsageError` instead of leaving the process, and speaks ``lang``."""
+    """Raises `UsageError` instead of leaving the process; to be made and used within `argparse_in`."""
 
     def __init__(self, *args: Any, lang: str = "en", **kwargs: Any) -> None:
         self.lang = lang
-        super().__init__(*args, add_help=False, allow_abbrev=False, formatter_class=_formatter(lang), **kwargs)  # type: ignore[misc]
-        self._positionals.title = text("cli.headings.arguments", lang)
-        self._optionals.title = text("cli.headings.options", lang)
-        self.add_argument("-h", "--help", action="help", help=text("cli.help.help", lang))
+        style = argparse.RawDescriptionHelpFormatter
+        super().__init__(*args, **{"allow_abbrev": False, "formatter_class": style, **kwargs})
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Complain of unknown arguments where they stand: argparse leaves a subcommand's to the command above."""
         known, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            options = [name for action in self._actions for name in action.option_strings]
+            complaint = template("cli.argparse.unrecognized", self.lang) or "%s"
+            self.error(complaint % " ".join(unknown), suggestion(unknown[0].split("=")[0], options, self.lang))
         return known, unknown
 
-    def error(self, message: str) -> NoReturn:
-        """Raise the complaint in the user's language."""
-        key, found = "other", {"what": message}
-        for name, pattern in _COMPLAINTS:
-            match = pattern.fullmatch(message)
-            if match:
-                key, found = name, match.groupdict()
-                break
-        complaint = text(f"cli.complaints.{key}", self.lang, **found)
-        raise UsageError(f"{complaint} {text('cli.complaints.see_help', self.lang, command=self.prog)}")
+    def error(self, message: str, more: str = "") -> NoReturn:
+        """Raise the complaint, with where to find help."""
+        see = text("cli.see_help", self.lang, command=self.prog)
+        raise UsageError(" ".join(part for part in (f"{message.rstrip('.')}.", more, see) if part))
 
 
-def _formatter(lang: str) -> type[argparse.HelpFormatter]:
-    class Formatter(argparse.RawDescriptionHelpFormatter):
-        def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = None) -> None:
-            super().add_usage(
-                usage, actions, groups, text("cli.headings.usage", lang) + " " if prefix is None else prefix
-            )
-
-    return Formatter
+def suggestion(given: str, known: Sequence[str], lang: str) -> str:
+    """Which of the known words may have been meant; nothing where none is alike."""
+    close = difflib.get_close_matches(given, known, 1)
+    return text("cli.did_you_mean", lang, word=close[0]) if close else ""
 
 
 def language_of(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> str:
@@ -87,60 +115,78 @@ def language_of(arguments: Sequence[str], environment: Mapping[str, str] = os.en
     return pick_language(None)
 
 
+def add_command(
+    subparsers: argparse._SubParsersAction[Parser], name: str, execute: Callable[..., int], lang: str, words: str = ""
+) -> Parser:
+    """The parser of a subcommand.
+
+    Args:
+        subparsers: of the command.
+        name: of the subcommand.
+        execute: what does the work, from the parsed arguments and the language; gives the exit status.
+        lang: of the help.
+        words: where the texts stand in the catalogues, by default ``cli.NAME``.
+    """
+    words = words or f"cli.{name}"
+    parser = subparsers.add_parser(
+        name, lang=lang, help=text(f"{words}.short", lang), description=text(f"{words}.description", lang)
+    )
+    parser.set_defaults(execute=execute)
+    return parser
+
+
 def add_language(parser: argparse.ArgumentParser, lang: str) -> None:
-    """The option that every subcommand has."""
+    """``--lang``."""
     parser.add_argument("--lang", choices=languages(), help=text("cli.help.lang", lang))
 
 
-def add_session(parser: argparse.ArgumentParser, lang: str, words: str = "diagnose") -> None:
-    """``--run`` and ``--session``: which sessions are meant; ``words`` names the command whose help it is."""
-    parser.add_argument("--run", metavar="RUN", help=text(f"cli.{words}.run", lang))
+def add_path(parser: argparse.ArgumentParser, lang: str, words: str = "cli.help.path") -> None:
+    """Which run to read: anything that `inputs.opened` takes."""
+    parser.add_argument("path", metavar=text("cli.metavars.path", lang), help=text(words, lang))
+
+
+def add_session(parser: argparse.ArgumentParser, lang: str, words: str = "cli.help") -> None:
+    """``--run`` and ``--session``: which sessions of the path are meant; ``words`` say what is done with them."""
+    parser.add_argument("--run", metavar="RUN", help=text(f"{words}.run", lang))
     parser.add_argument(
-        "--session",
-        action="append",
-        metavar=text("cli.metavars.session", lang),
-        help=text(f"cli.{words}.session", lang),
+        "--session", action="append", metavar=text("cli.metavars.session", lang), help=text(f"{words}.session", lang)
     )
 
 
-def add_output(parser: argparse.ArgumentParser, lang: str, words: str, default: str | None = None) -> None:
-    """``-o``: the file to write."""
+def add_output(parser: argparse.ArgumentParser, lang: str, default: str | None = None) -> None:
+    """``-o``: the file to write, by default ``default``, or standard output."""
     parser.add_argument(
         "-o",
         "--output",
         metavar=text("cli.metavars.file", lang),
         default=default,
-        help=text(f"cli.{words}.output", lang, **({} if default is None else {"path": default})),
+        help=text("cli.help.output" if default else "cli.help.output_or_stdout", lang, path=default),
     )
 
 
+def add_json(parser: argparse.ArgumentParser, lang: str, page: str) -> None:
+    """``--json``, described on a page of the documentation."""
+    parser.add_argument("--json", action="store_true", help=text("cli.help.json", lang, page=page))
+
+
+def add_no_color(parser: argparse.ArgumentParser, lang: str) -> None:
+    """``--no-color``."""
+    parser.add_argument("--no-color", action="store_true", help=text("cli.help.no_color", lang))
+
+
 def add_cluster(parser: argparse.ArgumentParser, lang: str) -> None:
-    """The option of the subcommands that read whole sessions: where to do so, see `working_place`."""
+    """``--dask``: where to read sessions, see `inputs.working_place`."""
     parser.add_argument("--dask", metavar="tcp://HOST:PORT", help=text("cli.help.dask", lang))
 
 
-@contextmanager
-def working_place(arguments: argparse.Namespace) -> Iterator[None]:
-    """Read sessions on the cluster that the arguments name, if they name one.
+def add_number(parser: argparse.ArgumentParser, lang: str, option: str, words: str, default: int | None = None) -> None:
+    """An option that takes a whole number above zero."""
 
-    Raises:
-        ProfileError: it cannot be reached, or Dask is not installed.
-    """
-    address = getattr(arguments, "dask", None)
-    if address is None:
-        yield
-        return
-    # Here, so that others need not wait for Dask.
-    from tb_gpu_doctor.parallel.cluster import dask_cluster
-    from tb_gpu_doctor.parallel.many_files import working_on
+    def positive(value: str) -> int:
+        if not (value.isascii() and value.isdigit() and 0 < int(value[:10]) < 1 << 31):
+            raise argparse.ArgumentTypeError(text("cli.not_positive", lang, value=value))
+        return int(value[:10])
 
-    with dask_cluster(address) as cluster, working_on(cluster):
-        yield
-
-
-def positive(value: str) -> int:
-    """A whole number above zero; as a ``type`` of arguments, its name is part of argparse's complaint."""
-    number = int(value)
-    if number <= 0:
-        raise ValueError(value)
-    return number
+    parser.add_argument(
+        option, type=positive, default=default, metavar=text("cli.metavars.number", lang), help=text(words, lang)
+    )

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_language
+from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_command
 from tb_gpu_doctor.texts import text
 from tb_gpu_doctor.texts.numbers import clean, duration, number, size
 
@@ -18,11 +18,9 @@ if TYPE_CHECKING:
 _PICOSECONDS = 1e12
 
 
-def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
+def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> Parser:
     """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "batch", lang=lang, help=text("batch.command.short", lang), description=text("batch.command.description", lang)
-    )
+    parser = add_command(subparsers, "batch", execute, lang, "batch.command")
 
     def option(*names: str, key: str, **settings: object) -> None:
         parser.add_argument(*names, help=text(f"batch.command.{key}", lang), **settings)  # type: ignore[arg-type]
@@ -37,8 +35,7 @@ def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
     option("--timeout", key="timeout", type=float, default=900.0, metavar="S")
     option("--logdir", key="logdir", metavar=text("cli.metavars.path", lang))
     option("--json", key="json", action="store_true")
-    add_language(parser, lang)
-    parser.set_defaults(execute=execute)
+    return parser
 
 
 def execute(arguments: argparse.Namespace, lang: str) -> int:

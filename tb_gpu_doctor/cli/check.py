@@ -5,21 +5,27 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-from pathlib import Path
 
-from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_cluster, add_language, add_session, positive
-from tb_gpu_doctor.cli.packs import called, readable
+from tb_gpu_doctor.cli.arguments import (
+    Parser,
+    UsageError,
+    add_cluster,
+    add_command,
+    add_number,
+    add_path,
+    add_session,
+)
+from tb_gpu_doctor.cli.inputs import opened
+from tb_gpu_doctor.cli.output import check_writable, write_whole
 from tb_gpu_doctor.texts import text
 
 _FORMATS = ("text", "json", "junit", "github", "markdown")
 
 
-def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
+def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> Parser:
     """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "check", lang=lang, help=text("cli.check.short", lang), description=text("cli.check.description", lang)
-    )
-    parser.add_argument("path", metavar=text("cli.metavars.path", lang), help=text("cli.diagnose.path", lang))
+    parser = add_command(subparsers, "check", execute, lang)
+    add_path(parser, lang)
     parser.add_argument("--baseline", metavar=text("cli.metavars.path", lang), help=text("cli.check.baseline", lang))
     parser.add_argument("--config", metavar=text("cli.metavars.file", lang), help=text("cli.check.config", lang))
     parser.add_argument("--format", choices=_FORMATS, default="text", help=text("cli.check.format", lang))
@@ -31,11 +37,10 @@ def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
         help=text("cli.check.write", lang),
     )
     add_session(parser, lang)
-    parser.add_argument("--batch", type=positive, metavar="N", help=text("cli.check.batch", lang))
-    parser.add_argument("--batch-baseline", type=positive, metavar="N", help=text("cli.check.batch_baseline", lang))
+    add_number(parser, lang, "--batch", "cli.check.batch")
+    add_number(parser, lang, "--batch-baseline", "cli.check.batch_baseline")
     add_cluster(parser, lang)
-    add_language(parser, lang)
-    parser.set_defaults(execute=execute)
+    return parser
 
 
 def execute(arguments: argparse.Namespace, lang: str) -> int:
@@ -52,13 +57,13 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     baseline = arguments.baseline or limits.baseline
     before = None
     if baseline is not None:
-        with readable(baseline, lang) as (path, name):
-            before = called(summary_of_path(path), name)
-    with readable(arguments.path, lang) as (path, name):
-        run = called(summary_of_path(path, arguments.run, arguments.session), name)
+        with opened(baseline) as source:
+            before = source.named(summary_of_path(source.path))
+    with opened(arguments.path) as source:
+        run = source.named(summary_of_path(source.path, arguments.run, arguments.session))
     result = check(run, limits, before, Batches(arguments.batch_baseline, arguments.batch))
     for name, path in wanted:
-        _write(path, FORMATS[name](result, lang))
+        write_whole(path, FORMATS[name](result, lang))
     with contextlib.suppress(BrokenPipeError):  # a reader that goes away must not decide the check
         print(FORMATS[arguments.format](result, lang), end="", flush=True)
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
@@ -73,13 +78,5 @@ def _target(given: str, lang: str) -> tuple[str, str]:
     name, equals, path = given.partition("=")
     if not equals or not path or name not in _FORMATS:
         raise UsageError(text("cli.check.bad_write", lang, formats=list(_FORMATS)))
+    check_writable(path)
     return name, path
-
-
-def _write(path: str, content: str) -> None:
-    from tb_gpu_doctor.errors import DocumentError
-
-    try:
-        Path(path).write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise DocumentError("cannot_write", path, reason=error.strerror or str(error)) from error

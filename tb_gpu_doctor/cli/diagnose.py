@@ -8,9 +8,17 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
-from tb_gpu_doctor.cli.arguments import Parser, add_cluster, add_language, add_session
-from tb_gpu_doctor.cli.progress import progress_bar
-from tb_gpu_doctor.cli.terminal import console
+from tb_gpu_doctor.cli.arguments import (
+    Parser,
+    add_cluster,
+    add_command,
+    add_json,
+    add_no_color,
+    add_path,
+    add_session,
+)
+from tb_gpu_doctor.cli.inputs import opened
+from tb_gpu_doctor.cli.output import console, progress_bar
 from tb_gpu_doctor.texts import text
 from tb_gpu_doctor.texts.numbers import clean
 
@@ -22,21 +30,16 @@ _MAX_LISTED = 10
 _MAX_COMMAND = 20_000
 
 
-def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
+def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> Parser:
     """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "diagnose",
-        lang=lang,
-        help=text("cli.diagnose.short", lang),
-        description=text("cli.diagnose.description", lang),
-    )
-    parser.add_argument("path", metavar=text("cli.metavars.path", lang), help=text("cli.diagnose.path", lang))
-    parser.add_argument("--json", action="store_true", help=text("cli.diagnose.json", lang))
+    parser = add_command(subparsers, "diagnose", execute, lang)
+    add_path(parser, lang)
+    parser.add_argument("--brief", action="store_true", help=text("cli.diagnose.brief", lang))
+    add_json(parser, lang, "docs/json.md")
     add_session(parser, lang)
-    parser.add_argument("--no-color", action="store_true", help=text("cli.diagnose.no_color", lang))
+    add_no_color(parser, lang)
     add_cluster(parser, lang)
-    add_language(parser, lang)
-    parser.set_defaults(execute=execute)
+    return parser
 
 
 def execute(arguments: argparse.Namespace, lang: str) -> int:
@@ -45,20 +48,21 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     from tb_gpu_doctor.api import answer_session, choose_session
     from tb_gpu_doctor.traces.sessions import find_sessions
 
-    scan = find_sessions(arguments.path)
-    session = choose_session(scan, arguments.run, arguments.session)
-    _mention_others(scan, session, arguments, lang)
-    _offer_related(scan, session, arguments, lang)
-    if session.misplaced is not None:
-        print(text("cli.diagnose.misplaced", lang, path=session.misplaced), file=sys.stderr)
-    with progress_bar(lang, arguments.no_color) as report:
-        diagnosis = answer_session(session, report).diagnosis
+    with opened(arguments.path) as source:
+        scan = find_sessions(source.path)
+        session = choose_session(scan, arguments.run, arguments.session)
+        _mention_others(scan, session, arguments, lang)
+        _offer_related(scan, session, arguments, lang)
+        if session.misplaced is not None:
+            print(text("cli.diagnose.misplaced", lang, path=session.misplaced), file=sys.stderr)
+        with progress_bar(lang, arguments.no_color) as report:
+            diagnosis = answer_session(session, report).diagnosis
     if arguments.json:
         print(diagnosis.to_json(lang))
         return 0
     from tb_gpu_doctor.report.diagnosis_text import print_report
 
-    print_report(diagnosis, console(arguments.no_color), lang)
+    print_report(diagnosis, console(arguments.no_color), lang, arguments.brief)
     return 0
 
 
@@ -98,7 +102,7 @@ def _offer_related(scan: SessionScan, chosen: Session, arguments: argparse.Names
     apart_s = max(1, math.ceil(offer.apart_s))  # names tell whole seconds
     print(text("cli.diagnose.related", lang, count=offer.others, apart=apart_s), file=sys.stderr)
     run = f" --run {shlex.quote(chosen.run or '.')}" if arguments.run is not None or chosen.run else ""
-    command = f"gpu-doctor diagnose {shlex.quote(scan.root)}{run} --session {shlex.quote(offer.name)}"
+    command = f"gpu-doctor diagnose {shlex.quote(arguments.path)}{run} --session {shlex.quote(offer.name)}"
     print(f"  {clean(command, _MAX_COMMAND)}", file=sys.stderr)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tb_gpu_doctor.cli.arguments import Parser, add_language
+from tb_gpu_doctor.cli.arguments import Parser, add_command
 from tb_gpu_doctor.report.sentences import problem_words
 from tb_gpu_doctor.texts import text
 from tb_gpu_doctor.texts.numbers import clean
@@ -15,15 +14,12 @@ from tb_gpu_doctor.texts.numbers import clean
 _FRAMEWORKS = ("tensorflow", "jax", "torch", "none")
 
 
-def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
+def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> Parser:
     """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "env", lang=lang, help=text("env.command.short", lang), description=text("env.command.description", lang)
-    )
+    parser = add_command(subparsers, "env", execute, lang, "env.command")
     parser.add_argument("--json", action="store_true", help=text("env.command.json", lang))
     parser.add_argument("--framework", choices=_FRAMEWORKS, help=text("env.command.framework", lang))
-    add_language(parser, lang)
-    parser.set_defaults(execute=execute)
+    return parser
 
 
 def execute(arguments: argparse.Namespace, lang: str) -> int:
@@ -34,7 +30,9 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     if arguments.json:
         for problem in report["problems"]:
             problem["text"], problem["fix"] = problem_words(problem, lang)
-        print(json.dumps(report, ensure_ascii=False, indent=2))
+        from tb_gpu_doctor.documents import to_json
+
+        print(to_json(report))
         return 0
     print("\n".join(lines(report, lang)))
     return 0

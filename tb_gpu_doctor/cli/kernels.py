@@ -6,8 +6,18 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_cluster, add_language, add_session
-from tb_gpu_doctor.cli.progress import progress_bar
+from tb_gpu_doctor.cli.arguments import (
+    Parser,
+    UsageError,
+    add_cluster,
+    add_command,
+    add_no_color,
+    add_number,
+    add_path,
+    add_session,
+)
+from tb_gpu_doctor.cli.inputs import opened
+from tb_gpu_doctor.cli.output import console, progress_bar
 from tb_gpu_doctor.texts import text
 
 if TYPE_CHECKING:
@@ -20,37 +30,27 @@ if TYPE_CHECKING:
 _DEFAULT_TOP = 30
 
 
-def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
+def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> Parser:
     """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "kernels",
-        lang=lang,
-        help=text("cli.kernels.short", lang),
-        description=text("cli.kernels.description", lang),
-    )
-    number = text("cli.metavars.number", lang)
-    path = text("cli.metavars.path", lang)
-    parser.add_argument("path", metavar=path, help=text("cli.diagnose.path", lang))
-    parser.add_argument("--csv", action="store_true", help=text("cli.kernels.csv", lang))
-    parser.add_argument("--json", action="store_true", help=text("cli.kernels.json", lang))
+    parser = add_command(subparsers, "kernels", execute, lang)
+    add_path(parser, lang)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--csv", action="store_true", help=text("cli.kernels.csv", lang))
+    form.add_argument("--json", action="store_true", help=text("cli.kernels.json", lang))
     parser.add_argument("--by", choices=("gpu", "kernel"), default="kernel", help=text("cli.kernels.by", lang))
-    parser.add_argument("--top", metavar=number, help=text("cli.kernels.top", lang, count=_DEFAULT_TOP))
+    add_number(parser, lang, "--top", "cli.kernels.top")
     add_session(parser, lang)
-    parser.add_argument("--batch-size", metavar=number, help=text("cli.kernels.batch_size", lang))
-    parser.add_argument("--compare", metavar=path, help=text("cli.kernels.compare", lang))
-    parser.add_argument("--compare-batch-size", metavar=number, help=text("cli.kernels.compare_batch_size", lang))
-    parser.add_argument("--no-color", action="store_true", help=text("cli.diagnose.no_color", lang))
+    add_number(parser, lang, "--batch-size", "cli.kernels.batch_size")
+    parser.add_argument("--compare", metavar=text("cli.metavars.path", lang), help=text("cli.kernels.compare", lang))
+    add_number(parser, lang, "--compare-batch-size", "cli.kernels.compare_batch_size")
+    add_no_color(parser, lang)
     add_cluster(parser, lang)
-    add_language(parser, lang)
-    parser.set_defaults(execute=execute)
+    return parser
 
 
 def execute(arguments: argparse.Namespace, lang: str) -> int:
     """Print the kernels; the exit status says whether the profile could be read."""
-    top = _positive(arguments.top, "--top", lang)
-    batches = _batches(arguments, lang)
-    if arguments.csv and arguments.json:
-        raise UsageError(text("cli.kernels.one_format", lang))
+    top, batches = arguments.top, _batches(arguments, lang)
     # Here, so that `--help` needs neither numpy nor the decoder.
     from tb_gpu_doctor.report.kernel_report import ListedGpu, as_dict, csv_lines, kernel_list, over_gpus
 
@@ -75,7 +75,7 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
             data["grid_scaling"] = scaling
         print(to_json(data))
         return 0
-    _print(result, kernels, gpus, scaling, batches, top or _DEFAULT_TOP, _console(arguments), lang)
+    _print(result, kernels, gpus, scaling, batches, top or _DEFAULT_TOP, console(arguments.no_color, 160), lang)
     return 0
 
 
@@ -119,9 +119,8 @@ def _read(path: str, run: str | None, session: list[str] | None, lang: str) -> S
     from tb_gpu_doctor.api import choose_session, diagnose_session
     from tb_gpu_doctor.traces.sessions import find_sessions
 
-    chosen = choose_session(find_sessions(path), run, session)
-    with progress_bar(lang) as report:
-        result = diagnose_session(chosen, report)
+    with opened(path) as source, progress_bar(lang) as report:
+        result = diagnose_session(choose_session(find_sessions(source.path), run, session), report)
     from tb_gpu_doctor.report.sentences import error_sentence
 
     for failure in result.failures:
@@ -154,8 +153,7 @@ def _scaling(
 
 def _batches(arguments: argparse.Namespace, lang: str) -> tuple[int, int] | None:
     """Both batch sizes, None where nothing is compared."""
-    batch = _positive(arguments.batch_size, "--batch-size", lang)
-    other = _positive(arguments.compare_batch_size, "--compare-batch-size", lang)
+    batch, other = arguments.batch_size, arguments.compare_batch_size
     if arguments.compare is None and batch is None and other is None:
         return None
     if arguments.compare is None or batch is None or other is None:
@@ -163,25 +161,3 @@ def _batches(arguments: argparse.Namespace, lang: str) -> tuple[int, int] | None
     if batch == other:
         raise UsageError(text("cli.kernels.same_batch", lang))
     return batch, other
-
-
-def _positive(value: str | None, option: str, lang: str) -> int | None:
-    if value is None:
-        return None
-    if not value.isascii() or not value.isdigit() or not 0 < int(value[:10]) < 1 << 31:
-        raise UsageError(text("cli.kernels.whole_number", lang, option=option))
-    return int(value[:10])
-
-
-def _console(arguments: argparse.Namespace) -> Console:
-    from rich.console import Console
-
-    return Console(
-        file=sys.stdout,
-        no_color=True if arguments.no_color else None,
-        color_system=None if arguments.no_color else "auto",
-        width=None if sys.stdout.isatty() else 160,
-        markup=False,
-        highlight=False,
-        emoji=False,
-    )

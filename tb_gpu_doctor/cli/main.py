@@ -24,13 +24,16 @@ from tb_gpu_doctor.cli import (
     report,
     view,
 )
-from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_language, language_of, working_place
+from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_language, argparse_in, language_of, suggestion
+from tb_gpu_doctor.cli.inputs import working_place
 from tb_gpu_doctor.errors import DoctorError
 from tb_gpu_doctor.texts import text
 from tb_gpu_doctor.texts.numbers import clean
 
 COMMANDS = (diagnose, kernels, compare, check, baseline, history, pack, view, report, env, batch, cache)
 FAILED = 2
+# Options of the command itself and of ``diagnose`` whose value follows.
+_WITH_VALUE = ("--lang", "--run", "--session", "--dask")
 # What shells report for a process that Ctrl-C ended.
 INTERRUPTED = 130
 # No room for what is written, or the place failed.
@@ -50,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lang = language_of(given)
     status: int = 0
     try:
-        parsed = _parser(lang).parse_args(given)
+        with argparse_in(lang):
+            parsed = _parser(lang).parse_args(with_command(given, lang))
         with working_place(parsed):
             status = parsed.execute(parsed, lang)
         sys.stdout.flush()
@@ -78,6 +82,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _internal(error, lang)
 
 
+def with_command(arguments: Sequence[str], lang: str) -> list[str]:
+    """The arguments with ``diagnose`` in front of a path that stands where a command should: `gpu-doctor LOGDIR`.
+
+    Raises:
+        UsageError: what stands there is neither a command nor a path.
+    """
+    given, names = list(arguments), [command.__name__.rpartition(".")[2] for command in COMMANDS]
+    is_value = False
+    for argument in given:
+        if is_value or argument.startswith("-"):
+            is_value = argument in _WITH_VALUE
+            continue
+        if argument in names:
+            return given
+        if not _may_be_path(argument):
+            complaint = text("cli.no_such_command", lang, given=argument)
+            meant = suggestion(argument, names, lang)
+            see = text("cli.see_help", lang, command="gpu-doctor")
+            raise UsageError(" ".join(part for part in (complaint, meant, see) if part))
+        return ["diagnose", *given]
+    return given
+
+
+def _may_be_path(argument: str) -> bool:
+    return os.path.exists(argument) or any(sign in argument for sign in ("/", os.sep, ".", "~"))
+
+
 def _print_nowhere() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -103,10 +134,10 @@ def _parser(lang: str) -> Parser:
     )
     add_language(parser, lang)
     subparsers = parser.add_subparsers(
-        title=text("cli.headings.commands", lang), metavar=text("cli.metavars.command", lang), required=True
+        title=text("cli.commands", lang), metavar=text("cli.metavars.command", lang), required=True
     )
     for command in COMMANDS:
-        command.add_to(subparsers, lang)
+        add_language(command.add_to(subparsers, lang), lang)
     return parser
 
 

@@ -6,8 +6,9 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from tb_gpu_doctor.cli.arguments import Parser, add_language, add_output, add_session
-from tb_gpu_doctor.cli.progress import progress_bar
+from tb_gpu_doctor.cli.arguments import Parser, add_command, add_output, add_path, add_session
+from tb_gpu_doctor.cli.inputs import opened
+from tb_gpu_doctor.cli.output import check_writable, progress_bar
 from tb_gpu_doctor.texts import text
 
 if TYPE_CHECKING:
@@ -18,19 +19,16 @@ _DEFAULT = "run.gpudoctor.zip"
 _MOST_TOLD = 5
 
 
-def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
+def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> Parser:
     """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "pack", lang=lang, help=text("cli.pack.short", lang), description=text("cli.pack.description", lang)
-    )
-    parser.add_argument("path", metavar=text("cli.metavars.path", lang), help=text("cli.diagnose.path", lang))
-    add_output(parser, lang, "pack", _DEFAULT)
-    add_session(parser, lang, "pack")
+    parser = add_command(subparsers, "pack", execute, lang)
+    add_path(parser, lang)
+    add_output(parser, lang, _DEFAULT)
+    add_session(parser, lang, "cli.pack")
     parser.add_argument("--all", action="store_true", help=text("cli.pack.all", lang))
     parser.add_argument("--redact", action="store_true", help=text("cli.pack.redact", lang))
     parser.add_argument("--slim", action="store_true", help=text("cli.pack.slim", lang))
-    add_language(parser, lang)
-    parser.set_defaults(execute=execute)
+    return parser
 
 
 def execute(arguments: argparse.Namespace, lang: str) -> int:
@@ -38,8 +36,9 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     from tb_gpu_doctor.packing.pack import pack_sessions
     from tb_gpu_doctor.traces.sessions import find_sessions
 
-    chosen = chosen_sessions(find_sessions(arguments.path), arguments.run, arguments.session, arguments.all)
-    with progress_bar(lang) as report:
+    check_writable(arguments.output)
+    with opened(arguments.path) as source, progress_bar(lang) as report:
+        chosen = chosen_sessions(find_sessions(source.path), arguments.run, arguments.session, arguments.all)
         packed = pack_sessions(chosen, arguments.output, arguments.redact, arguments.slim, report)
     for line in _told(packed, arguments, lang):
         print(line, file=sys.stderr)

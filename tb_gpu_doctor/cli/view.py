@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_language
+from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_command, add_path
+from tb_gpu_doctor.cli.inputs import is_zip
 from tb_gpu_doctor.texts import text
 
 _MAX_PORT = 65_535
 
 
-def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
+def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> Parser:
     """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "view", lang=lang, help=text("cli.view.short", lang), description=text("cli.view.description", lang)
-    )
-    parser.add_argument("path", metavar=text("cli.metavars.path", lang), help=text("cli.view.path", lang))
+    parser = add_command(subparsers, "view", execute, lang)
+    add_path(parser, lang)
     parser.add_argument("--port", metavar=text("cli.metavars.number", lang), help=text("cli.view.port", lang))
     parser.add_argument("--host", metavar="HOST", default="localhost", help=text("cli.view.host", lang))
     parser.add_argument("--no-open", action="store_true", help=text("cli.view.no_open", lang))
-    add_language(parser, lang)
-    parser.set_defaults(execute=execute)
+    return parser
 
 
 def execute(arguments: argparse.Namespace, lang: str) -> int:
     """Show it until Ctrl+C, which is the usual end."""
-    from tb_gpu_doctor.packing.view import ended_by_sigterm, manifest, opened, serve
+    from tb_gpu_doctor.packing.view import ended_by_sigterm, manifest, serve
 
     port = _port(arguments.port, lang)
 
@@ -39,7 +41,7 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
             webbrowser.open(address)
 
     try:
-        with ended_by_sigterm(), opened(arguments.path) as folder:
+        with ended_by_sigterm(), _folder(arguments.path) as folder:
             told = manifest(folder)
             for key in ("redacted", "slim"):
                 if told.get(key) is True:
@@ -49,6 +51,26 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     except KeyboardInterrupt:
         print(text("pack.view.ended", lang), file=sys.stderr)
     return 0
+
+
+@contextmanager
+def _folder(path: str) -> Iterator[str]:
+    """A logdir with what the path stands for: a folder is one already, a pack becomes one, a profile file gets one."""
+    from tb_gpu_doctor.packing.view import opened
+
+    if os.path.isfile(path) and not is_zip(path) and not path.endswith(".zip"):
+        from tb_gpu_doctor.api import choose_session
+        from tb_gpu_doctor.packing.pack import pack_sessions
+        from tb_gpu_doctor.traces.sessions import find_sessions
+
+        with tempfile.TemporaryDirectory(prefix="gpu-doctor-view-") as beside:
+            pack = os.path.join(beside, "file.zip")
+            pack_sessions([choose_session(find_sessions(path))], pack)
+            with opened(pack) as folder:
+                yield folder
+        return
+    with opened(path) as folder:
+        yield folder
 
 
 def _port(given: str | None, lang: str) -> int | None:

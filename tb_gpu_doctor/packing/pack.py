@@ -98,6 +98,9 @@ def pack_sessions(
         if not written:
             raise left_out[0] if left_out else ProfileError("nothing_found", sessions[0].path, searched=[])
         after = _diagnose(folder, lambda done: report("diagnosing", _WRITTEN + (_DIAGNOSED - _WRITTEN) * done))
+        if not after:
+            diagnose_session(sessions[0])  # says why nobody can read it
+            raise ProfileError("nothing_found", sessions[0].path, searched=[])
         differences = []
         if redact or slim:
             share = _COMPARED - _DIAGNOSED

@@ -7,8 +7,8 @@ every recorded string passes `clean`, so nothing from it can steer the terminal.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.cells import cell_len
@@ -55,12 +55,19 @@ _ALIKE = 0.9
 _FENCE = re.compile(r"\n?```[a-z]*\n(.*?)\n?```\n?", re.DOTALL)
 
 
-def print_report(diagnosis: Diagnosis, console: Console, lang: str = "en") -> None:
+def print_report(diagnosis: Diagnosis, console: Console, lang: str = "en", brief: bool = False) -> None:
     """Print the summary of a diagnosis.
 
     Sentences are wrapped at the console's width; bars and code are not, so that code can be pasted.
+
+    Args:
+        diagnosis: what to print.
+        console: where to.
+        lang: the language.
+        brief: leave it at the verdict, where the time went and one line for each finding, as suits a log.
     """
-    for line in _Writer(console, pick_language(lang)).lines(diagnosis):
+    writer = _Writer(console, pick_language(lang))
+    for line in writer.brief(diagnosis) if brief else writer.lines(diagnosis):
         console.print(line, soft_wrap=True)
 
 
@@ -99,6 +106,25 @@ class _Writer:
         for sentence in unknown:
             yield from self.wrapped(Text(sentence), "- ", "  ")
 
+    def brief(self, diagnosis: Diagnosis) -> Iterator[Text]:
+        """The verdict, where the time went over all GPUs, a line a finding, and what cannot be known."""
+        lang = self.lang
+        is_told_below = diagnosis.verdict in ("critical", "warning")
+        verdict = _verdict_word(diagnosis, lang) if is_told_below else _verdict(diagnosis, lang)
+        yield verdict.append("  ").append_text(_heading(diagnosis, lang))
+        gpus = [gpu for gpu in diagnosis.gpus if gpu.wall]
+        if gpus:
+            names = GpuNames(tuple(gpu.gpu for gpu in gpus), len(gpus), len(diagnosis.hosts) > 1)
+            yield Text(f"{text('report.sections.time', lang)}, {gpu_names(names, lang)}: ").append_text(
+                _shares(_sum(gpus), lang)
+            )
+        for index, finding in enumerate(diagnosis.findings, 1):
+            line = Text(f"{index}. ").append_text(_finding_title(finding, lang))
+            cost = _cost(finding, lang)
+            yield line.append(f" · {cost}") if cost else line
+        for phrase in (*diagnosis.reasons, *diagnosis.warnings):
+            yield Text(f"- {say(phrase, lang)}")
+
     def wrapped(self, body: Text, first: str = "", rest: str = "") -> Iterator[Text]:
         """``body`` broken between words, the lines led by ``first`` and ``rest``."""
         width = max(20, self.console.width - len(rest))
@@ -109,11 +135,7 @@ class _Writer:
     def finding(self, diagnosis: Diagnosis, finding: Finding, index: int) -> Iterator[Text]:
         """One finding: what, why, what it costs, where to see it, what to do."""
         lang, indent = self.lang, "   "
-        title = Text()
-        title.append(f"{_SYMBOLS[finding.severity]} ", style=_STYLES[finding.severity])
-        title.append(text(f"report.severities.{finding.severity}", lang), style=_STYLES[finding.severity])
-        title.append(f"  {say(finding.title, lang)}", style="bold")
-        yield from self.wrapped(title, f"{index}.".ljust(3), indent)
+        yield from self.wrapped(_finding_title(finding, lang), f"{index}.".ljust(3), indent)
         cost = _cost(finding, lang)
         if cost:
             yield from self.wrapped(Text(cost, style="bold"), indent, indent)
@@ -258,11 +280,13 @@ def _heading(diagnosis: Diagnosis, lang: str) -> Text:
     return Text(" · ".join(parts), style="dim")
 
 
+def _verdict_word(diagnosis: Diagnosis, lang: str) -> Text:
+    words = f"{_SYMBOLS[diagnosis.verdict]} {text(f'report.verdicts.{diagnosis.verdict}', lang)}"
+    return Text().append(words, style=_STYLES[diagnosis.verdict])
+
+
 def _verdict(diagnosis: Diagnosis, lang: str) -> Text:
-    line = Text()
-    line.append(f"{_SYMBOLS[diagnosis.verdict]} ", style=_STYLES[diagnosis.verdict])
-    line.append(text(f"report.verdicts.{diagnosis.verdict}", lang), style=_STYLES[diagnosis.verdict])
-    line.append("  ")
+    line = _verdict_word(diagnosis, lang).append("  ")
     if diagnosis.verdict in ("critical", "warning"):
         worst = next(f for f in diagnosis.findings if f.severity == diagnosis.verdict and not f.is_about_profile)
         line.append(say(worst.title, lang))
@@ -271,6 +295,30 @@ def _verdict(diagnosis: Diagnosis, lang: str) -> Text:
         summary = [] if diagnosis.format == "telemetry" else [text(f"report.summary.{diagnosis.verdict}", lang)]
         line.append(" ".join([*summary, *(say(reason, lang) for reason in diagnosis.reasons[:1])]))
     return line
+
+
+def _finding_title(finding: Finding, lang: str) -> Text:
+    style, line = _STYLES[finding.severity], Text()
+    line.append(f"{_SYMBOLS[finding.severity]} {text(f'report.severities.{finding.severity}', lang)}", style=style)
+    return line.append(f"  {say(finding.title, lang)}", style="bold")
+
+
+def _sum(gpus: Sequence[GpuReport]) -> GpuReport:
+    """One GPU whose times are those of all."""
+
+    def total(values: Iterable[int | None]) -> int:
+        return sum(value or 0 for value in values)
+
+    causes = [gpu.idle_by_cause or (0,) * len(CAUSE_IDS) for gpu in gpus]
+    return replace(
+        gpus[0],
+        wall=total(gpu.wall for gpu in gpus),
+        compute=total(gpu.compute for gpu in gpus),
+        communication=total(gpu.communication for gpu in gpus),
+        transfer=total(gpu.transfer for gpu in gpus),
+        idle=total(gpu.idle for gpu in gpus),
+        idle_by_cause=tuple(map(sum, zip(*causes, strict=True))),
+    )
 
 
 def _bar(gpu: GpuReport, width: int) -> Text:

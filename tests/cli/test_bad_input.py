@@ -263,9 +263,9 @@ def test_arguments_that_make_no_sense(capsys: Output, arguments: tuple[str, ...]
 def test_complaints_in_spanish(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LC_ALL", "es_ES.UTF-8")
     assert "argumento desconocido: --bogus." in refused(capsys, "diagnose", "x", "--bogus")
-    assert "falta RUTA." in refused(capsys, "diagnose")
-    assert "falta ORDEN." in refused(capsys)
-    assert "no es posible para --lang" in refused(capsys, "diagnose", "x", "--lang", "fr")
+    assert "falta: RUTA." in refused(capsys, "diagnose")
+    assert "falta: ORDEN." in refused(capsys)
+    assert "--lang no puede ser 'fr'; posible: 'en', 'es'." in refused(capsys, "diagnose", "x", "--lang", "fr")
 
 
 def test_help_and_version(capsys: Output) -> None:

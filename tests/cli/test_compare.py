@@ -43,7 +43,7 @@ def test_differences_in_json_add_up(demo_logs: Path, capsys: pytest.CaptureFixtu
     ("arguments", "said"),
     [
         (["compare", "/nowhere/a", "/nowhere/b"], "/nowhere/a does not exist"),
-        (["compare", "a"], "is missing"),
+        (["compare", "a"], "missing: B."),
         (["compare", "a", "b", "--batch-before", "0"], "whole number above zero"),
         (["compare", "a", "b", "--batch-after", "many"], "whole number above zero"),
     ],

@@ -67,7 +67,7 @@ def test_two_batch_sizes(low: str, capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["--top", "0"], "--top"),
         (["--top", "x"], "--top"),
-        (["--csv", "--json"], "exclude"),
+        (["--csv", "--json"], "cannot be combined with"),
         (["--batch-size", "4"], "belong together"),
         (["--compare", "."], "belong together"),
         (["--batch-size", "4", "--compare", ".", "--compare-batch-size", "4"], "equal"),

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from tb_gpu_doctor.cli import progress
-from tb_gpu_doctor.cli.progress import progress_bar
+from tb_gpu_doctor.cli import output
+from tb_gpu_doctor.cli.output import progress_bar
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, patience_s: float, **options) -> str:
     """What a terminal got."""
-    monkeypatch.setattr(progress, "_PATIENCE_S", patience_s)
+    monkeypatch.setattr(output, "_PATIENCE_S", patience_s)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     master, slave = pty.openpty()
@@ -45,7 +45,7 @@ def test_what_is_quick_shows_none(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_nothing_where_stderr_is_no_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(progress, "_PATIENCE_S", -1.0)
+    monkeypatch.setattr(output, "_PATIENCE_S", -1.0)
     with progress_bar("en") as report:
         report("decoding", 0.5)
     assert capsys.readouterr().err == ""
