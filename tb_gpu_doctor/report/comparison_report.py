@@ -20,7 +20,7 @@ from tb_gpu_doctor.comparison.kernel_changes import BatchGrids, KernelChange
 from tb_gpu_doctor.comparison.summary import RunSummary
 from tb_gpu_doctor.documents import milliseconds, plain
 from tb_gpu_doctor.report.sentences import say
-from tb_gpu_doctor.report.terminal import print_hanging
+from tb_gpu_doctor.report.terminal import Column, print_hanging, print_table
 from tb_gpu_doctor.texts import has_text, pick_language, text
 from tb_gpu_doctor.texts.numbers import clean, duration, number, percent, signed_percent, size
 from tb_gpu_doctor.traces.columns import PS_PER_MS
@@ -213,11 +213,15 @@ def _kernel_document(kernel: KernelChange) -> dict[str, Any]:
 
 def print_comparison(comparison: Comparison, console: Console, lang: str = "en") -> None:
     """Print a comparison; sentences are wrapped at the console's width."""
-    for line in _lines(comparison, console.width, pick_language(lang)):
+    lang = pick_language(lang)
+    for line in _above(comparison, lang):
+        print_hanging(line, console)
+    _print_parts(comparison, console, lang)
+    for line in _below(comparison, console.width, lang):
         print_hanging(line, console)
 
 
-def _lines(comparison: Comparison, width: int, lang: str) -> Iterator[Text]:
+def _above(comparison: Comparison, lang: str) -> Iterator[Text]:
     for name, run in (("before", comparison.before), ("after", comparison.after)):
         yield Text(f"{text(f'compare.columns.{name}', lang)}: {clean(run.label, 200)}", style="dim")
     yield Text()
@@ -233,7 +237,10 @@ def _lines(comparison: Comparison, width: int, lang: str) -> Iterator[Text]:
         for phrase in comparison.obstacles:
             yield Text("- " + say(phrase, lang))
     yield Text()
-    yield from _parts(comparison, lang)
+    yield _title("parts", lang)
+
+
+def _below(comparison: Comparison, width: int, lang: str) -> Iterator[Text]:
     if comparison.findings:
         yield Text()
         yield from _findings(comparison, lang)
@@ -250,9 +257,9 @@ def _title(section: str, lang: str) -> Text:
     return Text(text(f"compare.sections.{section}", lang), style="bold underline")
 
 
-def _parts(comparison: Comparison, lang: str) -> Iterator[Text]:
-    yield _title("parts", lang)
-    rows: list[tuple[str, str, str, str, str]] = []
+def _print_parts(comparison: Comparison, console: Console, lang: str) -> None:
+    """Where the time went before and after; changes that may be chance are marked."""
+    rows: list[tuple[str | Text, ...]] = []
     shares = comparison.unit == "window"
     for part in comparison.parts:
         moved = part.after - part.before
@@ -263,29 +270,16 @@ def _parts(comparison: Comparison, lang: str) -> Iterator[Text]:
                 percent(part.before, lang) if shares else duration(part.before, lang),
                 percent(part.after, lang) if shares else duration(part.after, lang),
                 signed_percent(moved, lang) if shares else _signed(moved, lang),
-                "" if sure else text("compare.unsure", lang),
+                "" if sure else Text(f"({text('compare.unsure', lang)})", style="dim"),
             )
         )
     if comparison.time_before is not None and comparison.time_after is not None:
         moved = comparison.time_after - comparison.time_before
         before, after = duration(comparison.time_before, lang), duration(comparison.time_after, lang)
         rows.append((text("compare.columns.total", lang), before, after, _signed(moved, lang), ""))
-    yield from _table([*rows], tuple(text(f"compare.columns.{name}", lang) for name in ("before", "after", "change")))
-
-
-def _table(rows: list[tuple[str, str, str, str, str]], heads: tuple[str, ...]) -> Iterator[Text]:
-    table = [("", *heads, ""), *rows]
-    widths = [max(cell_len(row[column]) for row in table) for column in range(4)]
-    for index, row in enumerate(table):
-        line = Text("  " + row[0] + " " * (widths[0] - cell_len(row[0])))
-        for column in (1, 2, 3):
-            line.append("  " + " " * (widths[column] - cell_len(row[column])) + row[column])
-        if row[4]:
-            line.append(f"  ({row[4]})", style="dim")
-        line.rstrip()
-        if not index:
-            line.stylize("dim")
-        yield line
+    heads = [text(f"compare.columns.{name}", lang) for name in ("before", "after", "change")]
+    columns = [Column(""), *(Column(head, is_number=True) for head in heads), Column("")]
+    print_table(columns, rows, console, indent=2, head_style="dim")
 
 
 def _signed(picoseconds: float, lang: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -19,7 +18,7 @@ from tb_gpu_doctor.comparison.change_points import LEAST_SERIES
 from tb_gpu_doctor.comparison.history import Change, Drift, History, HistoryEntry, NewestSessions
 from tb_gpu_doctor.documents import milliseconds, plain
 from tb_gpu_doctor.report.sentences import say
-from tb_gpu_doctor.report.terminal import print_hanging
+from tb_gpu_doctor.report.terminal import Column, print_hanging, print_table
 from tb_gpu_doctor.texts import pick_language, text
 from tb_gpu_doctor.texts.numbers import clean, duration, listing, percent
 
@@ -195,36 +194,39 @@ def _newest_document(newest: NewestSessions | None) -> dict[str, Any] | None:
 
 def print_history(history: History, console: Console, lang: str = "en") -> None:
     """Print a history; sentences are wrapped at the console's width."""
-    for line in _lines(history, pick_language(lang)):
+    lang = pick_language(lang)
+    for line in _above(history, lang):
         print_hanging(line, console)
+    if history.entries:
+        _print_sessions(history, console, lang)
 
 
-def _lines(history: History, lang: str) -> Iterator[Text]:
+def _above(history: History, lang: str) -> Iterator[Text]:
     yield Text(history_headline(history, lang), style=_style(history))
     if history.changes:
         yield Text()
         yield Text(text("history.sections.changes", lang), style="bold underline")
         for change in history.changes:
             yield Text("- " + change_sentence(change, history, lang), style="red" if change.is_regression else "green")
-    if not history.entries:
-        return
-    yield Text()
-    yield Text(text("history.sections.sessions", lang), style="bold underline")
+    if history.entries:
+        yield Text()
+        yield Text(text("history.sections.sessions", lang), style="bold underline")
+
+
+def _print_sessions(history: History, console: Console, lang: str) -> None:
+    """A line a session, with a bar as long as its step and what is to be said of it."""
     marked = {change.entry for change in history.changes if change.metric == "step"}
     longest = max((entry.summary.mean_ps or 0.0 for entry in history.entries if entry.summary), default=0.0)
-    heads = [text(f"history.columns.{name}", lang) for name in ("step", "idle", "waiting")]
-    rows = [_cells(entry, lang) for entry in history.entries]
-    widths = [max([cell_len(head), *(cell_len(row[at]) for row in rows)]) for at, head in enumerate(heads)]
-    yield Text("   " + "  ".join(_right(head, width) for head, width in zip(heads, widths, strict=True)), style="dim")
-    for index, (entry, row) in enumerate(zip(history.entries, rows, strict=True)):
-        line = Text(" ▶ " if index in marked else "   ", style="bold")
-        line.append("  ".join(_right(cell, width) for cell, width in zip(row, widths, strict=True)))
-        line.append("  ").append(_bar(entry, longest).ljust(_BAR), style="blue" if entry.problem is None else "dim")
-        line.append("  " + entry_name(entry))
-        line.append(_remark(entry, lang), style="dim")
+    rows: list[tuple[str | Text, ...]] = []
+    for index, entry in enumerate(history.entries):
+        name = Text(entry_name(entry)).append(_remark(entry, lang), style="dim")
         if index in history.lone:
-            line.append("  " + text("history.lone", lang), style="dim")
-        yield line
+            name.append("  " + text("history.lone", lang), style="dim")
+        bar = Text(_bar(entry, longest), style="blue" if entry.problem is None else "dim")
+        rows.append((Text("▶" if index in marked else "", style="bold"), *_cells(entry, lang), bar, name))
+    heads = [text(f"history.columns.{name}", lang) for name in ("step", "idle", "waiting")]
+    columns = [Column(""), *(Column(head, is_number=True) for head in heads), Column("", spare=1), Column("")]
+    print_table(columns, rows, console, indent=1, wraps=True, head_style="dim")
 
 
 def _style(history: History) -> str:
@@ -261,7 +263,3 @@ def _remark(entry: HistoryEntry, lang: str) -> str:
     if entry.problem is not None:
         remark += "  " + text("history.left_out", lang, reason=say(entry.problem, lang))
     return remark
-
-
-def _right(value: str, width: int) -> str:
-    return " " * (width - cell_len(value)) + value

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from tb_gpu_doctor.report.terminal import Column, print_table
 from tb_gpu_doctor.texts import text
 from tb_gpu_doctor.texts.numbers import clean, duration, number, percent
 from tb_gpu_doctor.traces.columns import PS_PER_MS, PS_PER_US, Device
@@ -31,7 +31,6 @@ CSV_HEAD = (
 )  # fmt: skip
 _UNKNOWN = "–"
 _MAX_NAME = 400
-_LEAST_NAME = 24
 _MAX_GPUS = 32
 
 
@@ -182,11 +181,16 @@ def print_kernels(
     if not kernels:
         console.print(Text(text("report.kernel_table.none", lang)))
         return
-    heads = (
-        "total", "share", "calls", "mean", "occupancy", "achieved", "waves", "limiter", "tensor_cores", "family",
-        "name",
-    )  # fmt: skip
-    lines = [[text(f"report.kernel_table.{head}", lang) for head in heads]]
+    # A narrow terminal goes without those that most kernels share or that are rarely recorded.
+    heads = {
+        "total": 0, "share": 0, "calls": 0, "mean": 0, "occupancy": 0, "achieved": 4, "waves": 3, "limiter": 1,
+        "tensor_cores": 2, "family": 5, "name": 0,
+    }  # fmt: skip
+    columns = [
+        Column(text(f"report.kernel_table.{head}", lang), index < 7, spare)
+        for index, (head, spare) in enumerate(heads.items())
+    ]
+    rows = []
     several = len(gpus) > 1 and any(len(kernel.gpus) == 1 for kernel in kernels)
     for kernel in kernels[:most]:
         row = kernel.row
@@ -194,7 +198,7 @@ def print_kernels(
         if several and len(kernel.gpus) == 1:
             gpu = gpus[kernel.gpus[0]]
             where = f"[{gpu.host}:{gpu.device.id}] "
-        lines.append([
+        rows.append([
             duration(row.total_ps, lang),
             percent(row.share, lang),
             number(row.calls, lang),
@@ -207,7 +211,7 @@ def print_kernels(
             text(f"report.families.{row.family}", lang),
             clean(f"{where}{row.name}", _MAX_NAME),
         ])  # fmt: skip
-    _print_table(lines, 7, console)
+    print_table(columns, rows, console)
     if any(kernel.row.occupancy_differs for kernel in kernels[:most]):
         console.print(Text(text("report.kernel_table.differs", lang)))
     if len(kernels) > most:
@@ -243,30 +247,19 @@ def print_scaling(
         console.print(Text(text("report.grid_scaling.none", lang)))
         return
     heads = ("blocks", "other_blocks", "covered", "filled")
-    lines = [[*(text(f"report.grid_scaling.{h}", lang) for h in heads), text("report.kernel_table.name", lang)]]
+    columns = [Column(text(f"report.grid_scaling.{head}", lang), is_number=True) for head in heads]
+    columns.append(Column(text("report.kernel_table.name", lang)))
+    rows = []
     for entry in scaling[:most]:
         fixed = text("report.grid_scaling.fixed", lang)
         covered, filled = (
             (_UNKNOWN if value is None else number(value, lang)) if entry.scales else fixed
             for value in (entry.block_per_sm_batch, entry.full_wave_batch)
         )
-        lines.append([
+        rows.append([
             number(entry.blocks, lang), number(entry.other_blocks, lang), covered, filled, clean(entry.name, _MAX_NAME),
         ])  # fmt: skip
-    _print_table(lines, 4, console)
-
-
-def _print_table(lines: Sequence[Sequence[str]], numbers: int, console: Console) -> None:
-    """Columns side by side, the first ``numbers`` to the right; the last one is cut where the console ends."""
-    widths = [max(cell_len(line[column]) for line in lines) for column in range(len(lines[0]) - 1)]
-    room = max(console.width - sum(widths) - 2 * len(widths), _LEAST_NAME)
-    for index, line in enumerate(lines):
-        cells = []
-        for column, width in enumerate(widths):
-            padding = " " * (width - cell_len(line[column]))
-            cells.append(padding + line[column] if column < numbers else line[column] + padding)
-        name = line[-1] if cell_len(line[-1]) <= room else set_cell_size(line[-1], room - 1) + "…"
-        console.print(Text("  ".join([*cells, name]), style="bold" if index == 0 else ""), soft_wrap=True)
+    print_table(columns, rows, console)
 
 
 def _percent(value: float | None, lang: str) -> str:
