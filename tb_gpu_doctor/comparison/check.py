@@ -19,8 +19,16 @@ from tb_gpu_doctor.errors import DocumentError
 from tb_gpu_doctor.files.names import scheme_of
 from tb_gpu_doctor.traces.columns import PS_PER_MS
 
+Failure = Literal["regression", "finding", "limit_exceeded"]
+Status = Literal["pass", "regression", "finding", "limit_exceeded", "cannot_tell"]
+# What fails a check, the weightiest first: worse than the baseline, a finding that is not allowed, a limit.
+FAILURES: tuple[Failure, ...] = ("regression", "finding", "limit_exceeded")
+EXIT_STATUS: dict[Status, int] = {"pass": 0, "regression": 1, "finding": 1, "limit_exceeded": 1, "cannot_tell": 2}
 DEFAULT_FILE = "gpu-doctor.toml"
 _MAX_BYTES = 1 << 20
+_NOT_WORSE = ("unchanged", "better")
+# Why a comparison may be inconclusive that still bounds the change.
+_UNSURE = ("compare.reasons.small", "compare.reasons.noise")
 
 
 @dataclass(frozen=True)
@@ -34,7 +42,7 @@ class Limits:
         idle_by_cause: the same by cause.
         waiting_share: largest share of the window that GPUs may wait for one another.
         occupancy: least occupancy, weighted by time.
-        severities: findings of these fail.
+        severities: findings of these fail, even if the baseline has them; None: critical ones that it lacks.
         kinds: findings of these kinds fail whatever their severity.
         allowed: findings of these kinds never fail.
         new_findings: findings of these severities fail if the baseline lacks their kind at such a severity.
@@ -47,7 +55,7 @@ class Limits:
     idle_by_cause: Mapping[str, float] = field(default_factory=dict)
     waiting_share: float | None = None
     occupancy: float | None = None
-    severities: tuple[str, ...] = ("critical",)
+    severities: tuple[str, ...] | None = None
     kinds: tuple[str, ...] = ()
     allowed: tuple[str, ...] = ()
     new_findings: tuple[str, ...] = ("critical", "warning")
@@ -145,15 +153,6 @@ def _names(path: str, setting: str, value: Any, known: frozenset[str]) -> tuple[
     return tuple(value)
 
 
-Status = Literal["pass", "regression", "cannot_tell"]
-EXIT_STATUS: dict[Status, int] = {"pass": 0, "regression": 1, "cannot_tell": 2}
-
-
-_NOT_WORSE = ("unchanged", "better")
-# Why a comparison may be inconclusive that still bounds the change.
-_UNSURE = ("compare.reasons.small", "compare.reasons.noise")
-
-
 @dataclass(frozen=True)
 class CheckItem:
     """One limit: what it is called, how it went, and the sentence with the numbers.
@@ -177,10 +176,11 @@ class CheckResult:
 
     @property
     def status(self) -> Status:
-        """A regression beats what cannot be told, which beats a pass; nothing checked is no pass."""
+        """The weightiest failure, else what cannot be told, else a pass; nothing checked is no pass."""
         found = {item.status for item in self.items}
-        if "regression" in found:
-            return "regression"
+        for failure in FAILURES:
+            if failure in found:
+                return failure
         return "cannot_tell" if "cannot_tell" in found or not found else "pass"
 
 
@@ -252,7 +252,7 @@ def _limits(run: RunSummary, limits: Limits) -> Iterator[CheckItem]:
                 "occupancy", "cannot_tell", Phrase("check.unknown", {"name": Phrase("check.names.occupancy")})
             )
         else:
-            status: Status = "pass" if run.occupancy >= limits.occupancy else "regression"
+            status: Status = "pass" if run.occupancy >= limits.occupancy else "limit_exceeded"
             params = {"name": Phrase("check.names.occupancy"), "value": run.occupancy, "limit": limits.occupancy}
             yield CheckItem("occupancy", status, Phrase("check.at_least", params))
 
@@ -261,7 +261,7 @@ def _absolute_step(run: RunSummary, most_ms: float) -> CheckItem:
     if run.mean_ps is None or len(run.wall_ps) < LEAST_STEPS:
         params = {"count": run.step_count, "least": LEAST_STEPS}
         return CheckItem("step_time_ms", "cannot_tell", Phrase("check.few_steps", params))
-    status: Status = "pass" if run.mean_ps <= most_ms * PS_PER_MS else "regression"
+    status: Status = "pass" if run.mean_ps <= most_ms * PS_PER_MS else "limit_exceeded"
     numbers = {"value": run.mean_ps, "limit": most_ms * PS_PER_MS}
     return CheckItem("step_time_ms", status, Phrase("check.step_limit", numbers))
 
@@ -269,7 +269,7 @@ def _absolute_step(run: RunSummary, most_ms: float) -> CheckItem:
 def _most(ident: str, value: float | None, most: float, name: Phrase) -> CheckItem:
     if value is None:
         return CheckItem(ident, "cannot_tell", Phrase("check.unknown", {"name": name}))
-    status: Status = "pass" if value <= most else "regression"
+    status: Status = "pass" if value <= most else "limit_exceeded"
     return CheckItem(ident, status, Phrase("check.at_most", {"name": name, "value": value, "limit": most}))
 
 
@@ -280,27 +280,38 @@ def _findings(run: RunSummary, limits: Limits, comparison: Comparison | None) ->
     # What was a remark and is a fault now is new as well.
     known = {finding.kind for finding in old.findings if finding.severity in limits.new_findings} if old else set()
     # ... unless it costs no more than then, as kernels do that are a larger part of steps that became shorter.
-    harmless = {entry.kind for entry in comparison.findings if entry.change in _NOT_WORSE} if comparison else set()
+    changes = {entry.kind: entry.change for entry in comparison.findings} if comparison else {}
+    harmless = {kind for kind, change in changes.items() if change in _NOT_WORSE}
+    before = {finding.kind for finding in old.findings} if old else set()
     for finding in _once(run.findings):
         if finding.kind in limits.allowed:
             continue
         # What is told as a part of another finding weighs as much as that one, unless that one is allowed.
         is_own = finding.part_of is None or finding.part_of in limits.allowed
-        if (finding.severity in limits.severities and is_own) or finding.kind in limits.kinds:
+        ident, page = f"findings.{finding.kind}", f"findings/{finding.kind}"
+        status: Status = "finding"
+        if finding.kind in limits.kinds or (is_own and finding.severity in (limits.severities or ())):
             key = "check.finding"
+        elif is_own and limits.severities is None and finding.severity == "critical":
+            key = "check.finding"
+            if finding.kind in before:
+                if changes[finding.kind] != "worse":
+                    yield CheckItem(ident, "pass", _finding("check.known_finding", finding), page)
+                    continue
+                key, status = "check.worse_finding", "regression"
+            elif old is not None and could_show(finding.kind, old, run):
+                key, status = "check.new_finding", "regression"
         elif old is not None and finding.kind not in known | harmless and finding.severity in limits.new_findings:
             if not could_show(finding.kind, old, run):
                 failed += 1
                 name = Phrase(f"findings.{finding.kind}.name")
-                yield CheckItem(
-                    f"findings.{finding.kind}", "cannot_tell", Phrase("check.baseline_blind", {"name": name})
-                )
+                yield CheckItem(ident, "cannot_tell", Phrase("check.baseline_blind", {"name": name}))
                 continue
-            key = "check.new_finding"
+            key, status = "check.new_finding", "regression"
         else:
             continue
         failed += 1
-        yield CheckItem(f"findings.{finding.kind}", "regression", _finding(key, finding), f"findings/{finding.kind}")
+        yield CheckItem(ident, status, _finding(key, finding), page)
     found = {finding.kind for finding in run.findings}
     for kind in limits.kinds:
         if kind in limits.allowed or kind in found:
@@ -309,7 +320,7 @@ def _findings(run: RunSummary, limits: Limits, comparison: Comparison | None) ->
         if kind in run.doubts:
             failed += 1
             yield CheckItem(
-                f"findings.{kind}", "regression", Phrase("check.about_profile", {"name": name}), f"findings/{kind}"
+                f"findings.{kind}", "finding", Phrase("check.about_profile", {"name": name}), f"findings/{kind}"
             )
         elif rule.about != "profile" and (rule.about == "telemetry" or run.gpu_count) and not could_show(kind, run):
             failed += 1

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from xml.etree import ElementTree
 
-from tb_gpu_doctor.comparison.check import EXIT_STATUS, CheckResult, Status
+from tb_gpu_doctor.comparison.check import EXIT_STATUS, FAILURES, CheckResult, Status
 from tb_gpu_doctor.comparison.compare import Comparison
 from tb_gpu_doctor.documents import to_json
 from tb_gpu_doctor.report.comparison_report import comparison_dict, part_name
@@ -20,24 +20,21 @@ from tb_gpu_doctor.texts.numbers import clean, duration, percent, signed_percent
 SCHEMA_VERSION = 1
 # Characters that no XML document can hold: all but those of the production Char of XML 1.0.
 _FORBIDDEN = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
-_COMMANDS = {"pass": "notice", "regression": "error", "cannot_tell": "warning"}
-_SYMBOLS = {"pass": "✅", "regression": "❌", "cannot_tell": "❔"}
+_SYMBOLS: dict[str, str] = {"pass": "✅", "cannot_tell": "❔", **dict.fromkeys(FAILURES, "❌")}
 
 
 def headline(result: CheckResult, lang: str) -> str:
     """One sentence for the whole check."""
     statuses = [item.status for item in result.items]
-    return text(
-        f"check.headline.{result.status}",
-        lang,
-        count=len(statuses),
-        failed=statuses.count("regression"),
-        unsure=statuses.count("cannot_tell"),
-    )
+    found = {failure: statuses.count(failure) for failure in FAILURES if failure in statuses}
+    if not found:
+        return text(f"check.headline.{result.status}", lang, count=len(statuses), unsure=statuses.count("cannot_tell"))
+    failed = [text(f"check.failed.{failure}", lang, count=count) for failure, count in found.items()]
+    return text("check.headline.failed", lang, failed=failed, count=len(statuses))
 
 
 def status_word(status: Status, lang: str) -> str:
-    """PASS, REGRESSION or CANNOT TELL."""
+    """PASS, CANNOT TELL, or what failed."""
     return text(f"check.statuses.{status}", lang)
 
 
@@ -83,7 +80,7 @@ def as_junit(result: CheckResult, lang: str) -> str:
         "testsuite",
         name="gpu-doctor",
         tests=str(len(statuses)),
-        failures=str(statuses.count("regression")),
+        failures=str(sum(status in FAILURES for status in statuses)),
         errors=str(statuses.count("cannot_tell")),
         skipped="0",
     )
@@ -94,7 +91,7 @@ def as_junit(result: CheckResult, lang: str) -> str:
         if item.status == "pass":
             ElementTree.SubElement(case, "system-out").text = message
             continue
-        tag = "failure" if item.status == "regression" else "error"
+        tag = "failure" if item.status in FAILURES else "error"
         ElementTree.SubElement(case, tag, message=message, type=item.status).text = message
     doubts = result.comparison.obstacles if result.comparison is not None else ()
     lines = [headline(result, lang), *(f"- {say(phrase, lang)}" for phrase in doubts)]
@@ -119,11 +116,13 @@ def as_github(result: CheckResult, lang: str) -> str:
 
     Nothing from a profile is a command.
     """
-    command = {"pass": "notice", "regression": "error", "cannot_tell": "error"}[result.status]
+    command = "notice" if result.status == "pass" else "error"
     lines = [_annotation(command, status_word(result.status, lang), headline(result, lang))]
     for item in result.items:
         if item.status != "pass":
-            lines.append(_annotation(_COMMANDS[item.status], item.id, say(item.message, lang)))
+            lines.append(
+                _annotation("error" if item.status in FAILURES else "warning", item.id, say(item.message, lang))
+            )
     if result.comparison is not None:
         lines += [_annotation("notice", "step_time", say(phrase, lang)) for phrase in result.comparison.obstacles]
     return "\n".join(lines) + "\n"

@@ -10,8 +10,8 @@ import pytest
 
 from tb_gpu_doctor.analysis.results import CAUSE_IDS
 from tb_gpu_doctor.analysis.step_costs import PART_IDS
-from tb_gpu_doctor.comparison.check import EXIT_STATUS, CheckResult, Limits, check, read_limits
-from tb_gpu_doctor.comparison.summary import FindingSum
+from tb_gpu_doctor.comparison.check import EXIT_STATUS, FAILURES, CheckResult, Limits, check, read_limits
+from tb_gpu_doctor.comparison.summary import FindingSum, RunSummary
 from tb_gpu_doctor.diagnosis.registry import kinds
 from tb_gpu_doctor.errors import DocumentError
 from tests.comparison.summaries import MS, summary
@@ -26,7 +26,7 @@ def test_without_limits_only_critical_findings_fail() -> None:
     assert check(summary(), Limits()).status == "pass"
     assert check(summary(findings=(finding("input_bound"),)), Limits()).status == "pass"
     bad = check(summary(findings=(finding("input_bound", "critical"),), verdict="critical"), Limits())
-    assert bad.status == "regression" and statuses(bad) == {"findings.input_bound": "regression"}
+    assert bad.status == "finding" and statuses(bad) == {"findings.input_bound": "finding"}
     blind = check(summary([], verdict="cannot_tell", models=(), doubts=("no_gpu_plane",)), Limits())
     assert blind.status == "cannot_tell" and EXIT_STATUS[blind.status] == 2
 
@@ -71,7 +71,7 @@ def test_each_limit_of_the_file_fires_and_passes_at_its_border(
     for part, share in SHARES.items():
         shares[PART_IDS.index(part)] = share
     run = summary([128.0] * 8, window_parts=shares, occupancy=0.5)
-    for content, status in ((allowed, "pass"), (exceeded, "regression")):
+    for content, status in ((allowed, "pass"), (exceeded, "limit_exceeded")):
         if content is not None:
             (tmp_path / "gpu-doctor.toml").write_text(content, encoding="utf-8")
             result = check(run, read_limits(str(tmp_path / "gpu-doctor.toml"), kinds()))
@@ -90,7 +90,7 @@ def test_every_kind_can_be_forbidden_and_allowed(kind: str) -> None:
     about_profile = kind in kinds("profile")
     found = {"doubts": (kind,)} if about_profile else {"findings": (finding(kind, "info"),)}
     run = summary(telemetry={"power_watts": 1.0}, **found)
-    assert statuses(check(run, Limits(kinds=(kind,)))) == {f"findings.{kind}": "regression"}
+    assert statuses(check(run, Limits(kinds=(kind,)))) == {f"findings.{kind}": "finding"}
     assert check(run, Limits(kinds=(kind,), allowed=(kind,))).status == "pass"
     assert check(run, Limits()).status == "pass"
 
@@ -100,7 +100,7 @@ def test_each_severity_fails_only_where_it_is_named(severity: str) -> None:
     run = summary(findings=(finding("sync_stall", severity),))
     for named in ("critical", "warning", "info"):
         expected = "regression" if named == severity else "pass"
-        assert check(run, Limits(severities=(named,))).status == expected
+        assert check(run, Limits(severities=(named,))).status == ("finding" if named == severity else "pass")
         against = check(run, Limits(severities=(), new_findings=(named,)), summary())
         assert against.status == expected
 
@@ -129,10 +129,10 @@ def test_a_tighter_limit_on_the_step_is_kept() -> None:
     ("limits", "ident", "status"),
     [
         (Limits(step_time_ms=101), "step_time_ms", "pass"),
-        (Limits(step_time_ms=99), "step_time_ms", "regression"),
+        (Limits(step_time_ms=99), "step_time_ms", "limit_exceeded"),
         (Limits(idle_share=0.11), "idle_share", "pass"),
-        (Limits(idle_share=0.09), "idle_share", "regression"),
-        (Limits(idle_by_cause={"input": 0.09}), "idle.input", "regression"),
+        (Limits(idle_share=0.09), "idle_share", "limit_exceeded"),
+        (Limits(idle_by_cause={"input": 0.09}), "idle.input", "limit_exceeded"),
         (Limits(idle_by_cause={"launch": 0.0}), "idle.launch", "pass"),
         (Limits(waiting_share=0.0), "waiting_share", "pass"),
         (Limits(occupancy=0.5), "occupancy", "cannot_tell"),
@@ -143,14 +143,14 @@ def test_each_limit_judges_its_own_number(limits: Limits, ident: str, status: st
 
 
 def test_occupancy_and_few_steps() -> None:
-    assert statuses(check(summary(occupancy=0.4), Limits(occupancy=0.5)))["occupancy"] == "regression"
+    assert statuses(check(summary(occupancy=0.4), Limits(occupancy=0.5)))["occupancy"] == "limit_exceeded"
     assert statuses(check(summary(occupancy=0.6), Limits(occupancy=0.5)))["occupancy"] == "pass"
     assert statuses(check(summary([100.0]), Limits(step_time_ms=500)))["step_time_ms"] == "cannot_tell"
 
 
 def test_findings_may_be_forbidden_allowed_or_new() -> None:
     run = summary(findings=(finding("input_bound"), FindingSum("low_occupancy", "registers", "info", 0.2, None)))
-    assert check(run, Limits(kinds=("low_occupancy",))).status == "regression"
+    assert check(run, Limits(kinds=("low_occupancy",))).status == "finding"
     assert check(run, Limits(severities=("warning",), allowed=("input_bound",))).status == "pass"
     against = check(run, Limits(), summary())
     assert statuses(against) == {"step_time": "pass", "findings.input_bound": "regression"}
@@ -165,7 +165,7 @@ def test_several_findings_of_a_kind_are_one_item() -> None:
     cheap = dataclasses.replace(dear, cause="registers", saving_ps_per_step=1.0)
     dear = dataclasses.replace(dear, saving_ps_per_step=2.0 * MS)
     (item,) = check(summary(findings=(mild, cheap, dear, mild)), Limits()).items
-    assert (item.id, item.status) == ("findings.low_occupancy", "regression")
+    assert (item.id, item.status) == ("findings.low_occupancy", "finding")
     assert item.message.params["cost"] == 2.0 * MS
 
 
@@ -173,8 +173,8 @@ def test_what_is_told_as_a_part_of_another_finding_is_forbidden_all_the_same() -
     part = dataclasses.replace(finding("input_bound", "critical"), part_of="imbalance")
     run = summary(findings=(finding("imbalance"), part))
     assert check(run, Limits()).status == "pass", "the story is a warning"
-    assert statuses(check(run, Limits(kinds=("input_bound",)))) == {"findings.input_bound": "regression"}
-    assert statuses(check(run, Limits(allowed=("imbalance",)))) == {"findings.input_bound": "regression"}
+    assert statuses(check(run, Limits(kinds=("input_bound",)))) == {"findings.input_bound": "finding"}
+    assert statuses(check(run, Limits(allowed=("imbalance",)))) == {"findings.input_bound": "finding"}
     alone = summary(findings=(finding("input_bound"), finding("imbalance")))
     assert check(run, Limits(), alone).status == "pass", "it was there, if by itself"
     assert statuses(check(run, Limits(), summary(findings=(finding("imbalance"),))))["findings.input_bound"] == (
@@ -201,7 +201,7 @@ def test_kinds_about_the_profile_and_of_telemetry_are_not_passed_over() -> None:
     serial = summary(doubts=("serialized_kernels",))
     assert check(serial, Limits()).status == "pass"
     forbidden = check(serial, Limits(kinds=("serialized_kernels",)))
-    assert statuses(forbidden) == {"findings.serialized_kernels": "regression"}
+    assert statuses(forbidden) == {"findings.serialized_kernels": "finding"}
     assert check(serial, Limits(kinds=("serialized_kernels",), allowed=("serialized_kernels",))).status == "pass"
     limits = Limits(kinds=("thermal_throttle",))
     assert statuses(check(summary(), limits)) == {"findings.thermal_throttle": "cannot_tell"}
@@ -327,3 +327,32 @@ def test_every_rule_is_a_kind() -> None:
 def test_a_mark_at_the_beginning_and_lines_of_windows_are_read(tmp_path: Path) -> None:
     content = b"\xef\xbb\xbf[limits]\r\nidle_share = 0.5\r\n"
     assert read_limits(written(tmp_path, content), kinds()).idle_share == 0.5
+
+
+def test_what_the_baseline_has_is_known_unless_it_became_worse() -> None:
+    def run(severity: str, share: float) -> RunSummary:
+        fault = dataclasses.replace(finding("input_bound", severity), share=share, saving_ps_per_step=None)
+        return summary(findings=(fault,), verdict=severity)
+
+    same = check(run("critical", 0.4), Limits(), run("critical", 0.4))
+    assert same.status == "pass"
+    [item] = [item for item in same.items if item.id == "findings.input_bound"]
+    assert item.status == "pass" and item.message.key.startswith("check.known_finding")
+    for before in (run("critical", 0.2), run("warning", 0.2)):
+        worse = check(run("critical", 0.4), Limits(), before)
+        assert statuses(worse)["findings.input_bound"] == "regression"
+        assert worse.items[1].message.key.startswith("check.worse_finding")
+    new = check(run("critical", 0.4), Limits(), summary())
+    assert statuses(new)["findings.input_bound"] == "regression"
+    # who names severities or kinds wants them gone
+    for limits in (Limits(severities=("critical",)), Limits(kinds=("input_bound",))):
+        assert check(run("critical", 0.4), limits, run("critical", 0.4)).status == "finding"
+
+
+def test_the_weightiest_failure_is_the_result() -> None:
+    fault = summary(noisy(120, seed=1), findings=(finding("input_bound", "critical"),), verdict="critical")
+    limits = Limits(step_time_ms=1)
+    assert check(fault, limits, summary(noisy(100))).status == "regression"
+    assert check(fault, limits).status == "finding"
+    assert check(summary(), limits).status == "limit_exceeded"
+    assert {EXIT_STATUS[status] for status in FAILURES} == {1}

@@ -200,7 +200,7 @@ def test_a_comparison_finds_what_was_taken_in(merge: Merge, monkeypatch: pytest.
     for before, after in ((two, one), (one, two)):
         assert {entry.change for entry in compare_findings(before, after)} == {"unchanged"}
     forbidden = check(one, Limits(kinds=(merge.absorbed,)))
-    assert [(item.id, item.status) for item in forbidden.items] == [(f"findings.{merge.absorbed}", "regression")]
+    assert [(item.id, item.status) for item in forbidden.items] == [(f"findings.{merge.absorbed}", "finding")]
 
 
 def test_what_was_taken_in_twice_is_found_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
