@@ -53,10 +53,10 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
         session = choose_session(scan, arguments.run, arguments.session)
         _mention_others(scan, session, arguments, lang)
         _offer_related(scan, session, arguments, lang)
-        if session.misplaced is not None:
-            print(text("cli.diagnose.misplaced", lang, path=session.misplaced), file=sys.stderr)
         with progress_bar(lang, arguments.no_color) as report:
             diagnosis = answer_session(session, report).diagnosis
+        if session.misplaced is not None:
+            print(text("cli.diagnose.misplaced", lang, path=session.misplaced), file=sys.stderr)
     if arguments.json:
         print(diagnosis.to_json(lang))
         return 0
