@@ -25,7 +25,7 @@ WORDS = {
         "before the first whole event",
         "primer evento",
     ),
-    "bomb.json.gz": (gzip.compress(bytes(200 << 20)), "far more than any trace", "más que cualquier traza"),
+    "bomb.json.gz": (gzip.compress(bytes(200 << 20), 1), "far more than any trace", "más que cualquier traza"),
     "logs.tar.gz": (gzip.compress(b"x"), "cannot be read", "no se puede leer"),
 }
 
