@@ -7,6 +7,7 @@ back, too. So TensorBoard's process gets the result only.
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -20,10 +21,8 @@ from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.parallel.plan import claimed, may_start_processes
 from tb_gpu_doctor.parallel.processes import WorkerDied, WorkerProcesses, WorkersCannotStart
 from tb_gpu_doctor.parallel.resources import usable_cores
-from tb_gpu_doctor.plugin.stalls import STALL_S, Watch
+from tb_gpu_doctor.plugin.stalls import PULSE_S, STALL_S, Watch, end, places_of, watched
 
-# How soon somebody who has lost interest can say so.
-_PULSE_S = 0.1
 _OWN_VARIABLES = "GPU_DOCTOR_"
 
 T = TypeVar("T")
@@ -51,7 +50,7 @@ def in_worker_process(report: Report, path: str, function: Callable[..., T], *ar
         Exception: whatever ``function`` raises.
     """
     if not may_start_processes():
-        return function(*arguments, report)
+        return watched(path, report, functools.partial(function, *arguments))
     try:
         try:
             return _once(report, path, function, *arguments)
@@ -60,7 +59,7 @@ def in_worker_process(report: Report, path: str, function: Callable[..., T], *ar
     except WorkerDied as error:
         raise ProfileError("worker_died", path, reason=error.reason) from None
     except WorkersCannotStart:
-        return function(*arguments, report)
+        return watched(path, report, functools.partial(function, *arguments))
 
 
 def _once(report: Report, path: str, function: Callable[..., T], *arguments: Any) -> T:
@@ -75,11 +74,11 @@ def _once(report: Report, path: str, function: Callable[..., T], *arguments: Any
         future = lease.pool.submit_reporting(
             listen, _work, own_version(), _variables(), lease.others, function, *arguments
         )
-        watch = Watch(lambda: lease.pool.pids)
-        while not wait((future,), _PULSE_S).done:
+        watch = Watch(lambda: places_of(lease.pool.pids))
+        while not wait((future,), PULSE_S).done:
             report(*told)  # here a caller that nobody waits for any more raises
             if watch.has_stalled(told):
-                watch.end()
+                end(lease.pool.pids)
                 raise ProfileError("read_stalled", path, seconds=STALL_S)
         lease.is_free = not isinstance(future.exception(), WorkersCannotStart)
         result: T = future.result()

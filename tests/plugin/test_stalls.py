@@ -13,8 +13,9 @@ import pytest
 
 from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.plugin import stalls, worker_process
+from tb_gpu_doctor.plugin.analyses import Cancelled
 from tb_gpu_doctor.plugin.logdir import Root, Scanner
-from tb_gpu_doctor.plugin.stalls import Watch, within
+from tb_gpu_doctor.plugin.stalls import Watch, end, places_of, watched, within
 from tb_gpu_doctor.plugin.worker_process import in_worker_process
 from tb_gpu_doctor.traces.sessions import SessionScan, find_sessions
 from tests.parallel.test_processes import gone, until
@@ -62,7 +63,7 @@ def test_what_waits_has_stalled_and_what_works_has_not(code: str, stalls_: bool)
     process = subprocess.Popen([sys.executable, "-c", f"import sys\n{code}"], stdin=subprocess.PIPE)
     try:
         time.sleep(1.0)
-        watch = Watch(lambda: [process.pid], stall_s=1.0)
+        watch = Watch(lambda: places_of([process.pid]), stall_s=1.0)
         ends = time.monotonic() + (20 if stalls_ else 4)
         found = False
         while not found and time.monotonic() < ends:
@@ -70,7 +71,7 @@ def test_what_waits_has_stalled_and_what_works_has_not(code: str, stalls_: bool)
             time.sleep(0.05)
         assert found is stalls_
         family = stalls._family([process.pid])
-        watch.end()
+        end([process.pid])
         assert gone(family[1:]) and process.wait(10) != 0
     finally:
         process.kill()
@@ -79,7 +80,7 @@ def test_what_waits_has_stalled_and_what_works_has_not(code: str, stalls_: bool)
 def test_a_report_is_progress() -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        watch = Watch(lambda: [process.pid], stall_s=0.5)
+        watch = Watch(lambda: places_of([process.pid]), stall_s=0.5)
         ends = time.monotonic() + 2
         while time.monotonic() < ends:
             assert not watch.has_stalled(("reading", time.monotonic()))
@@ -100,6 +101,46 @@ def test_work_that_gets_no_further_is_ended_and_said(tmp_path: Path, monkeypatch
     assert worker_process._busy == 0 and not worker_process._idle
     assert in_worker_process(nothing, "p", work.whereabouts)[0] != os.getpid(), "the next one has a process of its own"
     worker_process.end_idle()
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the system tells nothing of its threads")
+def test_without_processes_a_thread_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPU_DOCTOR_WORKERS", "1")
+    monkeypatch.setattr(stalls, "STALL_S", 1.0)
+    pipe = tmp_path / "x.xplane.pb"
+    os.mkfifo(pipe)
+    with pytest.raises(ProfileError) as stalled:
+        in_worker_process(nothing, str(pipe), work.read, str(pipe), 0)
+    assert stalled.value.code == "read_stalled"
+    pipe.write_bytes(b"")  # lets the thread go
+
+    def busy(report: stalls.Report) -> int:
+        ends = time.monotonic() + 3
+        while time.monotonic() < ends:
+            sum(range(1000))
+        return os.getpid()
+
+    assert watched("p", nothing, busy) == os.getpid()
+
+
+def test_who_loses_interest_ends_the_work_of_a_thread() -> None:
+    ended = threading.Event()
+
+    def run(report: stalls.Report) -> None:
+        try:
+            while True:
+                report("reading", 0.1)
+                time.sleep(0.01)
+        finally:
+            ended.set()
+
+    def listen(stage: str, fraction: float) -> None:
+        if fraction:
+            raise Cancelled
+
+    with pytest.raises(Cancelled):
+        watched("p", listen, run)
+    assert ended.wait(10)
 
 
 def test_a_root_that_does_not_answer_holds_up_nobody(tmp_path: Path) -> None:
