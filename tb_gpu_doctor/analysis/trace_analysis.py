@@ -74,7 +74,7 @@ def allocator_use(trace: Trace) -> tuple[AllocatorUse, ...]:
     return tuple(sorted(found, key=lambda use: use.device))
 
 
-Mark = Literal["jax", "tensorflow", "tf_data", "keras"]
+Mark = Literal["jax", "tensorflow", "tf_data", "keras", "training"]
 
 # Bytes that only one framework, or one part of it, leaves in the names of a profile.
 _MARKS: dict[Mark, tuple[bytes, ...]] = {
@@ -82,6 +82,16 @@ _MARKS: dict[Mark, tuple[bytes, ...]] = {
     "tensorflow": (b"ExecutorState::Process", b"FunctionRun", b"EagerExecute", b"IteratorGetNext", b"TFE_Py_"),
     "tf_data": (b"IteratorGetNext", b"Iterator::"),
     "keras": (b"Profiled batch", b"keras", b"train_function", b"model/"),
+    # nobody runs these without learning
+    "training": (
+        b"Optimizer.",
+        b"autograd::",
+        b"Backward",
+        b"train_",
+        b"ApplyAdam",
+        b"ApplyGradient",
+        b"ApplyMomentum",
+    ),
 }
 
 

@@ -161,6 +161,18 @@ class Context:
         return "tensorflow" if self._mentions("tensorflow") else None
 
     @cached_property
+    def only_predicts(self) -> bool:
+        """Whether the steps are forward passes, and nothing in the profile learns."""
+        cuts = {file.steps.cut_at or "" for file in self.files if file.has_gpu_work}
+        passes = all(cut.startswith("nn.Module: ") or cut in ("predict_function", "test_function") for cut in cuts)
+        return bool(cuts) and passes and not self._mentions("training")
+
+    @cached_property
+    def window(self) -> int | None:
+        """The longest analysed stretch of a file, picoseconds; None without any."""
+        return max((file.window.length for file in self.files if file.window is not None), default=None)
+
+    @cached_property
     def uses_tf_data(self) -> bool:
         """Whether the input comes from tf.data."""
         return self._mentions("tf_data")

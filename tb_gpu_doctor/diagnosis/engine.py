@@ -23,6 +23,7 @@ from tb_gpu_doctor.diagnosis.model import (
     Verdict,
 )
 from tb_gpu_doctor.diagnosis.registry import rules
+from tb_gpu_doctor.diagnosis.rules import short_profile
 from tb_gpu_doctor.diagnosis.telemetry_marks import explain_slow_gpus, mark_inflated
 from tb_gpu_doctor.diagnosis.telemetry_report import report_telemetry
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
@@ -117,6 +118,8 @@ def order_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 def _verdict(context: Context, findings: Sequence[Finding], doubts: Sequence[Phrase]) -> Verdict:
     """The worst thing that is wrong with the run; what the profile lacks only takes the ``ok`` away."""
     severities = {finding.severity for finding in findings if not finding.is_about_profile}
+    if short_profile.proves_nothing(context):
+        return "cannot_tell"
     if "critical" in severities:
         return "critical"
     if "warning" in severities:

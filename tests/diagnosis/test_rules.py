@@ -267,6 +267,27 @@ def test_launches_prove_that_a_gpu_was_used(
     assert [f.kind for f in diagnosis.findings] == [finding.kind]
 
 
+@pytest.mark.parametrize(("step_ms", "verdict"), [(0.09, "cannot_tell"), (0.11, "critical")])
+def test_microseconds_prove_nothing_neither_good_nor_bad(step_ms: float, verdict: str) -> None:
+    found = diagnosed([profile(1, idle={Cause.INPUT: 0.5}, steps=10, step_ms=step_ms)])
+    assert found.verdict == verdict
+    assert ("short_profile" in [f.kind for f in found.findings]) == (verdict == "cannot_tell")
+
+
+@pytest.mark.parametrize(("learns", "said"), [(False, "few_passes"), (True, "few_steps")])
+def test_forward_passes_are_told_as_what_they_are(learns: bool, said: str) -> None:
+    record = Recorder(unit=1_000_000_000)
+    record.call("python", "nn.Module: Net_0", 0, 40)
+    for i in range(10):
+        record.launch("python", 3 * i, 3 * i + 2, 3 * i + 4, 1 + i)
+    if learns:
+        record.call("python", "autograd::engine::evaluate_function: MmBackward0", 30, 38)
+    trace = record.trace()
+    finding = only(diagnosed([AnalysedFile("host", trace, analyse(trace))]), "short_profile")
+    assert finding.explanation[0].key == f"findings.short_profile.{said}"
+    assert ("more_passes" in finding.advice[0].key) == (not learns)
+
+
 def test_an_empty_file_is_not_called_host_only() -> None:
     diagnosis = diagnosed([profile(0, working=(), with_host_events=False)])
     assert only(diagnosis, "no_gpu_plane").cause is None

@@ -15,6 +15,7 @@ from tb_gpu_doctor.diagnosis.model import Evidence, Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
 
 KIND = "short_profile"
+_PS_PER_MS = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,8 @@ class Limits:
 
     # What part of the recording the window must cover.
     min_coverage: float = 0.50
+    # How long the window must be at least, milliseconds: microseconds prove nothing, neither good nor bad.
+    min_window_ms: int = 1
 
 
 def check(context: Context) -> Iterator[Finding]:
@@ -34,11 +37,13 @@ def check(context: Context) -> Iterator[Finding]:
     advice: list[str] = []
     worked = [file for file in context.files if file.has_gpu_work]
     counts = [_shown_steps(file) for file in worked if file.steps.source != "none"]
+    if proves_nothing(context):
+        facts = {"window": context.window, "least": limits.min_window_ms * _PS_PER_MS}
+        explanation.append(Phrase(f"{key}.tiny_window", facts))
     if counts and min(counts) < context.thresholds.min_complete_steps:
-        explanation.append(
-            Phrase(f"{key}.few_steps", {"count": min(counts), "least": context.thresholds.min_complete_steps})
-        )
-        advice.append("more_steps@")
+        facts = {"count": min(counts), "least": context.thresholds.min_complete_steps}
+        explanation.append(Phrase(f"{key}.{'few_passes' if context.only_predicts else 'few_steps'}", facts))
+        advice.append("more_passes" if context.only_predicts else "more_steps@")
     coverages = [(value, file) for file in worked if (value := _coverage(file)) is not None]
     coverage, file = min(coverages, key=lambda item: item[0], default=(1.0, None))
     if file is not None and coverage < limits.min_coverage:
@@ -65,6 +70,12 @@ def check(context: Context) -> Iterator[Finding]:
         advice=context.advice(KIND, *advice),
         evidence=tuple(evidence),
     )
+
+
+def proves_nothing(context: Context) -> bool:
+    """Whether the window is so short that whatever it shows may be chance."""
+    limits: Limits = context.thresholds.of(KIND)
+    return context.window is not None and context.window < limits.min_window_ms * _PS_PER_MS
 
 
 def _shown_steps(file: FileFacts) -> int:
