@@ -6,6 +6,7 @@ A scenario is text, one line an order; times are seconds since the first ``nvmlI
     driver 550.54.15 (simulated)          version; it must hold "simulated" unless a test says otherwise
     init DRIVER_NOT_LOADED                nvmlInit fails with this code
     gone 20 40 LIB_RM_VERSION_MISMATCH    every call fails from 20 s to 40 s; then NVML must be initialised anew
+    hang 5 8                              questions from 5 s on are answered at 8 s
     delay_ms 20                           how long each question for the PCIe throughput takes
     gpu 3 temperature 0:45 60:83          a series of points, with straight lines between them
     gpu * utilization 97                  a constant, of all GPUs

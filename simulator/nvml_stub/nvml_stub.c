@@ -91,7 +91,7 @@ static struct {
     char driver[80];
     int cuda;
     int init_failure;
-    double gone_from, gone_until;
+    double gone_from, gone_until, hang_from, hang_until;
     int gone_failure;
     double delay_ms;
     int initialised, generation_lost;
@@ -227,7 +227,7 @@ static void read_scenario(void) {
     FILE *file = path ? fopen(path, "r") : NULL;
     snprintf(S.driver, sizeof S.driver, "550.54.15 (simulated)");
     S.cuda = 12040, S.gpus = 0, S.init_failure = file ? 0 : 9, S.delay_ms = 0;
-    S.gone_from = S.gone_until = 1e300, S.gone_failure = 0;
+    S.gone_from = S.gone_until = S.hang_from = S.hang_until = 1e300, S.gone_failure = 0;
     for (int i = 0; i < MOST_GPUS; i++) defaults(&S.gpu[i], i);
     if (!file) return;
     char *line = NULL;
@@ -244,6 +244,7 @@ static void read_scenario(void) {
         else if (!strcmp(word, "cuda")) S.cuda = atoi(rest);
         else if (!strcmp(word, "delay_ms")) S.delay_ms = atof(rest);
         else if (!strcmp(word, "init")) S.init_failure = code_of(rest);
+        else if (!strcmp(word, "hang") && sscanf(rest, "%lf %lf", &S.hang_from, &S.hang_until) == 2) continue;
         else if (!strcmp(word, "gone") && sscanf(rest, "%lf %lf %63s", &S.gone_from, &S.gone_until, code) == 3)
             S.gone_failure = code_of(code);
         else if (!strcmp(word, "gpu") && sscanf(rest, "%15s %63s %n", which, key, &used) == 2)
@@ -286,6 +287,7 @@ const char *nvmlErrorString(int code) {
 
 static int alive(void) {
     calls++;
+    while (set_time < 0 && now() >= S.hang_from && now() < S.hang_until) usleep(10000);
     int code = gone();
     if (code) return code;
     return S.initialised && !S.generation_lost ? SUCCESS : UNINITIALIZED;

@@ -163,16 +163,20 @@ class EventFile:
             summary.value.add(tag=tag, simple_value=value)
         self._add(event_pb2.Event(wall_time=wall_s, step=step, summary=summary))
 
-    def record(self, tag: str, content: bytes, number: int, wall_s: float) -> None:
+    def record(self, tag: str, content: bytes, number: int, wall_s: float, plugin: str = PLUGIN_NAME) -> None:
         """Add a record under the plugin's own name; numbers of one tag must grow."""
         event = event_pb2.Event(wall_time=wall_s, step=number)
         value = event.summary.value.add(tag=tag)
-        value.metadata.plugin_data.plugin_name = PLUGIN_NAME
+        value.metadata.plugin_data.plugin_name = plugin
         value.metadata.data_class = summary_pb2.DATA_CLASS_TENSOR
         value.tensor.dtype = 7  # DT_STRING
         value.tensor.tensor_shape.SetInParent()
         value.tensor.string_val.append(content)
         self._add(event)
+
+    def text(self, tag: str, markdown: str, step: int, wall_s: float) -> None:
+        """Add a text for TensorBoard's Text tab."""
+        self.record(tag, markdown.encode("utf-8", "replace"), step, wall_s, plugin="text")
 
     def flush(self) -> None:
         """Write what is pending.

@@ -131,6 +131,7 @@ class GpuDoctorCallback(_Callback):  # type: ignore[misc]
         interval_s: between two samples of the GPUs.
         gpus: which GPUs to sample (`GpuMonitor`).
         capture: when to take profiles.
+        on_hang: what to do when steps stop coming (`GpuMonitor`).
         **options: those of `CaptureOptions`, in place of ``capture``: ``profile_steps=(50, 60)``.
 
     Raises:
@@ -146,6 +147,7 @@ class GpuDoctorCallback(_Callback):  # type: ignore[misc]
         interval_s: float = 1.0,
         gpus: Any = "visible",
         capture: CaptureOptions | None = None,
+        on_hang: Any = "dump",
         **options: Any,
     ) -> None:
         super().__init__()
@@ -157,7 +159,7 @@ class GpuDoctorCallback(_Callback):  # type: ignore[misc]
             raise ValueError("give capture=... or its options, not both")
         self.monitor = monitor
         self._owned = monitor is None
-        self._arguments = {"logdir": logdir, "interval_s": interval_s, "gpus": gpus}
+        self._arguments = {"logdir": logdir, "interval_s": interval_s, "gpus": gpus, "on_hang": on_hang}
         self._capture = capture or CaptureOptions(**options)
         self._batch_size = batch_size
         self._batches = Batches(batch_size, None)

@@ -22,6 +22,7 @@ from typing import Any
 from tb_gpu_doctor.monitor.capture import Capture, CaptureOptions
 from tb_gpu_doctor.monitor.notes import LOG, Notes, describe_error, never_raises
 from tb_gpu_doctor.monitor.step_hooks import StepHooks
+from tb_gpu_doctor.monitor.watchdog import OnHang, Watchdog
 
 # What the network time daemon slews is far below; what a person or a resumed virtual machine sets is above.
 JUMP_NS = 1_000_000_000
@@ -35,6 +36,8 @@ BUDGET = 0.5
 MOST_FAILURES = 20
 # At exit a disk that does not answer holds the process up for no longer.
 EXIT_TIMEOUT_S = 5.0
+# What the dump of a hang says of each GPU.
+_STATE = ("utilization_percent", "power_watts", "memory_used_bytes", "sm_clock_mhz", "temperature_celsius")
 
 
 class WallClock:
@@ -125,7 +128,12 @@ class Session:
     """
 
     def __init__(
-        self, logdir: str, interval_s: float, gpus: str | Sequence[int | str], step_hook: bool | None = None
+        self,
+        logdir: str,
+        interval_s: float,
+        gpus: str | Sequence[int | str],
+        step_hook: bool | None = None,
+        on_hang: OnHang | None = "dump",
     ) -> None:
         self.process_id = os.getpid()
         self._gpus = gpus
@@ -141,6 +149,11 @@ class Session:
         self._logdir, self._step_hook = logdir, step_hook
         # Is shown each sample of each GPU: the framework's (else NVML's) number, values by metric id.
         self.watch: Callable[[int, Mapping[str, float]], None] | None = None
+        self._source: Any = None
+        self._last_sample: list[dict[str, float]] = []
+        self.watchdog = Watchdog(self._notes, self.facts, self._show, on_hang)
+        self.watchdog.driver_call = lambda: None if self._source is None else self._source.call()
+        self.watchdog.gpus = lambda: self._last_sample
         self._thread = threading.Thread(target=self._run, name="gpu-doctor-sampler", daemon=True)
 
     def failed(self, part: str, error: Exception) -> None:
@@ -179,14 +192,18 @@ class Session:
         self._writer.notes.extend(self._early)
         self._writer.start()
         self._thread.start()
+        self.watchdog.start()
 
     @never_raises("stop")
-    def stop(self, timeout_s: float = EXIT_TIMEOUT_S) -> None:
-        """End sampling, write what is left."""
+    def stop(self, timeout_s: float = EXIT_TIMEOUT_S, ended: str | None = None) -> None:
+        """End sampling, write what is left, and how training ended where that is known."""
         if os.getpid() != self.process_id:
             return  # a forked child leaves its parent's files alone
         deadline = time.monotonic() + timeout_s
         self._stop.set()
+        self.watchdog.stop()
+        if self._writer is not None and ended is not None:
+            self._writer.update_header(ended=ended)
         # Garbage is collected in any thread, and with it a monitor that nobody holds any more: in its own too.
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(min(timeout_s, 2.0 + self._interval_s))
@@ -198,27 +215,28 @@ class Session:
         self, number: int, end_ns: int | None, duration_ns: int | None, samples: int | None, profiled: bool
     ) -> None:
         """See `GpuMonitor.step`."""
-        number = int(number)
+        number = _int64(number)
         if number < self._step:
             self._notes.tell("steps_began_anew", logging.INFO)
         self._step = number
         if duration_ns is not None and self._writer is not None:
-            end = time.time_ns() if end_ns is None else int(end_ns)
-            batch = -1 if samples is None else int(samples)
-            self._writer.steps.append((number, end, int(duration_ns), batch, int(profiled)))
+            end = time.time_ns() if end_ns is None else _int64(end_ns)
+            duration = _int64(duration_ns)
+            self._writer.steps.append((number, end, duration, self._batch(samples), int(profiled)))
+            self.watchdog.step(number, duration)
 
     @never_raises("span")
     def span(self, kind: str, start_ns: int, end_ns: int, step: int, note: str) -> None:
         """See `GpuMonitor.span`."""
         if self._writer is not None:
-            self._writer.spans.append((str(kind), int(start_ns), int(end_ns), int(step), str(note)))
+            self._writer.spans.append((str(kind), _int64(start_ns), _int64(end_ns), _int64(step), str(note)))
 
     @never_raises("allocator")
     def allocator(self, gpu: int, used_bytes: int, peak_bytes: int, limit_bytes: int | None) -> None:
         """See `GpuMonitor.allocator`."""
-        self._allocator[int(gpu)] = (int(used_bytes), int(peak_bytes))
+        self._allocator[_int64(gpu)] = (_int64(used_bytes), _int64(peak_bytes))
         if limit_bytes is not None:
-            self._allocator_limits[int(gpu)] = int(limit_bytes)
+            self._allocator_limits[_int64(gpu)] = _int64(limit_bytes)
 
     @never_raises("facts")
     def facts(self, name: str, values: Mapping[str, Any]) -> None:
@@ -240,6 +258,18 @@ class Session:
         if self._writer is not None:
             self._writer.flush()
 
+    def _batch(self, samples: int | None) -> int:
+        """Samples of a step; one that makes no sense costs its own value only, and not the step."""
+        try:
+            return -1 if samples is None else _int64(samples)
+        except (TypeError, ValueError, OverflowError) as error:
+            self.failed("step", error)
+            return -1
+
+    def _show(self, tag: str, markdown: str, step: int) -> None:
+        if self._writer is not None:
+            self._writer.texts.append((tag, markdown, step))
+
     def _keep_note(self, note: dict[str, Any]) -> None:
         (self._early if self._writer is None else self._writer.notes).append(note)
 
@@ -256,7 +286,7 @@ class Session:
     def _run(self) -> None:
         from tb_gpu_doctor.monitor.sampler import GpuSource
 
-        source = GpuSource(self._gpus, self._interval_s, self._notes, self._writer)
+        source = self._source = GpuSource(self._gpus, self._interval_s, self._notes, self._writer)
         try:
             self._sample(source)
         finally:
@@ -287,8 +317,10 @@ class Session:
         if values is None:
             return
         self._writer.samples.append((self._clock.now_ns(), self._step, values))
+        rows = list(source.by_gpu(values))
+        self._last_sample = [{"gpu": float(gpu), **{name: row[name] for name in _STATE}} for gpu, row in rows]
         if self.watch is not None:
-            for gpu, row in source.by_gpu(values):
+            for gpu, row in rows:
                 self.watch(gpu, row)
 
 
@@ -316,6 +348,13 @@ class GpuMonitor:
         capture: when to take profiles, at the borders of `train_step`; by default none.
         framework: ``tensorflow``, ``jax`` or ``torch``, whose profiler and memory are meant; by default the
             one that training has loaded.
+        on_hang: what to do when no step has come for a minute and for 20 steps of the usual length: ``dump`` writes
+            one line to the log and the stacks of all Python threads and the GPUs' state into the recording, ``log``
+            the line alone, None nothing. Nothing is ever ended.
+
+    Raises:
+        TypeError: the logdir is None.
+        ValueError: ``framework`` or ``on_hang`` is none of those.
     """
 
     def __init__(
@@ -327,7 +366,13 @@ class GpuMonitor:
         step_hook: bool | None = None,
         capture: CaptureOptions | None = None,
         framework: str | None = None,
+        on_hang: OnHang | None = "dump",
     ) -> None:
+        if logdir is None:  # a variable that was never set, and no wish for a folder of this name
+            raise TypeError("GpuMonitor needs a logdir, such as GpuMonitor('logs'), not None")
+        if on_hang not in ("dump", "log", None):
+            raise ValueError(f"on_hang must be 'dump', 'log' or None, not {on_hang!r}")
+        self._on_hang = on_hang
         self._arguments = (_path(logdir), interval_s, gpus, step_hook)
         self._capture_options, self._framework = capture, framework
         self._hooks: StepHooks | None = None
@@ -344,8 +389,10 @@ class GpuMonitor:
             logdir, interval_s, gpus, step_hook = self._arguments
             if step_hook is None and options is not None and not options.idle:
                 step_hook = True  # profiles are taken at the borders of steps: there will be some
-            self._session = Session(logdir, interval_s, gpus, step_hook)
+            self._session = Session(logdir, interval_s, gpus, step_hook, self._on_hang)
             self._hooks = StepHooks(weakref.proxy(self), framework=self._framework)
+            self._session.watchdog.resting = _asked_of(self._hooks, "resting", False)
+            self._session.watchdog.in_step = _asked_of(self._hooks, "in_step", None)
             if options is not None and not options.idle:
                 self._hooks.capture = Capture(weakref.proxy(self), self._arguments[0], options, self._hooks.frameworks)
                 self._session.watch = self._hooks.capture.observe
@@ -365,13 +412,17 @@ class GpuMonitor:
         Args:
             timeout_s: how long a disk that does not answer may hold this up.
         """
+        self._end(timeout_s, "normal")
+
+    def _end(self, timeout_s: float, ended: str) -> None:
         session = self._current()
         if session is not None:
+            session.watchdog.stop()  # what follows takes its time, and no step is due any more
             if self._hooks is not None:
                 self._hooks.close()
             if self._environment is not None:
                 self._environment.finish()
-            session.stop(timeout_s)
+            session.stop(timeout_s, ended)
         if self._finalizer is not None:
             self._finalizer.detach()
         self._session = self._finalizer = None
@@ -382,7 +433,7 @@ class GpuMonitor:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.stop()
+        self._end(10.0, "normal" if kind is None else "error")
 
     @property
     def recording(self) -> bool:
@@ -481,6 +532,25 @@ class GpuMonitor:
         session = self._current()
         if session is not None:
             session.tell(key, **params)
+
+
+def _int64(value: Any) -> int:
+    """An integer that a recording can hold."""
+    number = int(value)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise OverflowError(f"{number:.3e} does not fit into 64 bits")
+    return number
+
+
+def _asked_of(hooks: StepHooks, name: str, otherwise: Any) -> Callable[[], Any]:
+    """Reads an attribute without keeping the object alive."""
+    found = weakref.ref(hooks)
+
+    def read() -> Any:
+        alive = found()
+        return otherwise if alive is None else getattr(alive, name)
+
+    return read
 
 
 def _stop_hooks(monitor: weakref.ref[GpuMonitor]) -> None:

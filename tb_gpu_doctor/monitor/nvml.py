@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -95,6 +96,8 @@ class Nvml:
 
     def __init__(self) -> None:
         self.module: Any = None
+        # The call that runs and when it began, so that another thread can tell that it does not return.
+        self.call: tuple[str, float] | None = None
         self._started = False
         self._kind_of: dict[int, type[NvmlProblem]] = {}
 
@@ -114,6 +117,7 @@ class Nvml:
         self._kind_of = _kinds(pynvml)
         try:
             # Another library in this process may use NVML too: its counter of users is shared.
+            self.call = ("nvmlInit", time.monotonic())
             with _LOCK:
                 pynvml.nvmlInit()
             self._started = True
@@ -121,6 +125,8 @@ class Nvml:
             raise DriverLost(_words(error)) from None
         except Exception as error:  # a library that is damaged or of another kind
             raise DriverLost(f"{type(error).__name__}: {error}") from None
+        finally:
+            self.call = None
 
     def stop(self) -> None:
         """Give NVML back; never fails, and may be called again."""
@@ -138,12 +144,15 @@ class Nvml:
         Raises:
             NvmlProblem: of the kind that says what to do.
         """
+        self.call = (getattr(call, "__name__", "NVML"), time.monotonic())
         try:
             return call(*arguments)
         except self.module.NVMLError as error:
             raise self.problem(getattr(error, "value", -1), _words(error)) from None
         except Exception as error:  # pynvml's own: for a driver that is older than it, arguments it does not know
             raise Unsupported(_words(error)) from None
+        finally:
+            self.call = None
 
     def problem(self, code: int, words: str = "") -> NvmlProblem:
         """The exception for one of NVML's return codes."""

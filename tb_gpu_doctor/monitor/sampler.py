@@ -234,6 +234,7 @@ class GpuSource:
         self._notes = notes
         self._writer = writer
         self._nvml: Nvml | None = None
+        self._asking: Nvml | None = None
         self._sampler: Sampler | None = None
         self._chosen: VisibleGpus | None = None
         self._facts: list[dict[str, Any]] = []
@@ -264,6 +265,11 @@ class GpuSource:
         self._add_allocator(values, allocator, limits)
         return values
 
+    def call(self) -> tuple[str, float] | None:
+        """Name and beginning of the driver's call that runs, None while none does."""
+        asked = self._asking
+        return None if asked is None else asked.call
+
     def by_gpu(self, values: NDArray[np.float64]) -> Iterator[tuple[int, dict[str, float]]]:
         """A tick GPU by GPU: the framework's number, NVML's where that is unknown, and values by metric id."""
         for row, facts in enumerate(self._facts):
@@ -279,7 +285,7 @@ class GpuSource:
     def _begin(self) -> bool:
         if self._monotonic_ns() < self._not_before:
             return False
-        nvml = Nvml()
+        nvml = self._asking = Nvml()
         try:
             nvml.start()
             devices = list_devices(nvml, lambda index, reason: self._notes.tell("silent_gpu", gpu=index, reason=reason))

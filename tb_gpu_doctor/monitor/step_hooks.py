@@ -54,6 +54,7 @@ class StepHooks:
         self._border: int | None = None  # monotonic, where the step before ended
         self._paused_ns = 0  # in spans since the border, inside steps too
         self._open_spans = 0
+        self._outside = False  # a profile is being started or written
         self._allocator_asked: int | None = None
         # Called once, when a step has ended: the framework has then begun to compute, so that asking it for
         # its settings no longer decides them.
@@ -73,6 +74,16 @@ class StepHooks:
     def step(self) -> int:
         """Number of the last step that began, -1 before the first."""
         return self._number
+
+    @property
+    def resting(self) -> bool:
+        """Whether training does something beside stepping."""
+        return self._open_spans > 0 or self._outside
+
+    @property
+    def in_step(self) -> bool:
+        """Whether a step has begun and not ended."""
+        return self._begin is not None
 
     def start(self) -> None:
         """Watch garbage collections; `close` ends it."""
@@ -181,9 +192,11 @@ class StepHooks:
     def _outside_step(self, work: Callable[..., Any], *arguments: Any) -> None:
         """Starting and ending a profile may take seconds; they are no part of a step."""
         begin = time.monotonic_ns()
+        self._outside = True
         try:
             work(*arguments)
         finally:
+            self._outside = False
             self._paused_ns += time.monotonic_ns() - begin
 
     # --- spans ---------------------------------------------------------------------------------

@@ -184,6 +184,7 @@ class RecordingWriter:
         self.spans: deque[tuple[str, int, int, int, str]] = deque(maxlen=MOST_QUEUED)
         self.facts: deque[tuple[str, Any]] = deque(maxlen=MOST_QUEUED)
         self.notes: deque[dict[str, Any]] = deque(maxlen=MOST_QUEUED)
+        self.texts: deque[tuple[str, str, int]] = deque(maxlen=1_000)
         self._logdir = logdir
         self._notes = notes
         self._flush_s = flush_s or (REMOTE_FLUSH_S if is_remote(logdir) else FLUSH_S)
@@ -325,6 +326,9 @@ class RecordingWriter:
         for name, values in _take(self.facts):
             self._told_facts[name] = values
             self._record(form.TAG_FACTS + name, _json(values))
+        for tag, markdown, step in _take(self.texts):
+            assert self._process is not None
+            self._process.text(tag, markdown, step, self._origin.now_ns() / 1e9)
         notes = _take(self.notes)
         if notes:
             self._record(form.TAG_NOTES, _json(notes))

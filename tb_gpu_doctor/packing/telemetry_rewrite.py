@@ -23,6 +23,16 @@ _SCALAR_TAG = re.compile(r"^(?:gpu|training)/[a-z0-9_]{1,64}$")
 _REPORT = "environment"
 _OF_REPORT = ("memory_growth",)
 
+# What rules read of notes and of the head: the monitor's own words, and those of the driver, which name nobody.
+_SAID = {
+    "gpu": _GPU_LABEL,
+    "ended": re.compile("normal|error"),
+    "reason": re.compile(
+        r"(?:GPU is lost|Driver Not Loaded|NVML Shared Library Not Found|Insufficient Permissions|Uninitialized|Timeout"
+        r"|RM has detected an NVML/RM version mismatch|Unknown Error|Not Supported|GPU Not Found|Not Found)\.?\s*"
+    ),
+}
+
 
 def rewrite_events(path: str, out: BinaryIO, names: Names) -> None:
     """Write the event file ``path`` anew; what is not the monitor's own is left out, and so is a damaged end.
@@ -121,7 +131,7 @@ def _header(header: dict[str, Any], names: Names) -> dict[str, Any]:
         elif key == "gpus" and isinstance(value, list):
             new[key] = [_gpu(gpu, names) for gpu in value if isinstance(gpu, dict)]
         else:
-            new[key] = _plain(value, names)
+            new[key] = _of_field(key, value, names)
     return new
 
 
@@ -174,4 +184,6 @@ def _of_field(key: str, value: Any, names: Names) -> Any:
         return value
     if key in ("host", "hostname") and isinstance(value, str):
         return names.host(value)
+    if isinstance(value, str) and key in _SAID and _SAID[key].fullmatch(value):
+        return value
     return _plain(value, names)

@@ -410,3 +410,30 @@ def test_ranks_on_one_gpu_count_together() -> None:
     assert two is not None and two.title.params["used"] == pytest.approx(0.5)
     assert two.title.params["free"] == pytest.approx(40 * GIB)
     assert headroom(small(1), small(2), small(3)) is None
+
+
+def standing(one: Recording, *frames: str, in_step: bool = True) -> Recording:
+    """What a watchdog adds to a recording of a hang."""
+    threads = [{"name": "loader", "main": False, "frames": ["x.py:1 wait"]}]
+    threads.append({"name": "MainThread", "main": True, "frames": list(frames)})
+    hang = {"step": int(one.steps.number[-1]), "in_step": in_step, "resumed": False, "threads": threads}
+    return dataclasses.replace(one, facts={"hang": hang})
+
+
+def test_the_rank_whose_stack_differs_is_named() -> None:
+    there, elsewhere = ("dist.py:9 all_reduce", "train.py:4 step"), ("data.py:7 next", "train.py:3 step")
+    ranks = [standing(stopped(200, process=p, **spinning(200)), *there) for p in (1, 2)]
+    ranks.append(standing(stopped(200, process=3, **spinning(200)), *elsewhere))
+    finding = only(diagnosed(*ranks), "training_hang")
+    assert [gpu.id for gpu in finding.gpus] == [3] and "node1 · 3 stands elsewhere" in words(finding)
+    assert "node1 · 3 stands in data.py:7 next < train.py:3 step" in words(finding)
+    assert "node1 · 1 and node1 · 2 stand in dist.py:9 all_reduce < train.py:4 step" in words(finding)
+
+
+def test_a_process_that_waits_between_two_steps_may_be_done() -> None:
+    idle = stopped(200, utilization_percent=np.where(ROWS > 200, 0, 96))
+    finding = only(diagnosed(standing(idle, "train.py:3 main", in_step=False)), "training_hang")
+    assert finding.severity == "warning" and "between two steps" in words(finding)
+    assert only(diagnosed(standing(idle, "train.py:3 main")), "training_hang").severity == "critical"
+    resumed = dataclasses.replace(idle, facts={"hang": {"step": 399, "in_step": False, "resumed": True}})
+    assert only(diagnosed(resumed), "training_hang").severity == "critical"

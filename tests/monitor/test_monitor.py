@@ -189,9 +189,9 @@ with GpuMonitor(logdir, interval_s="fast", gpus=[0, "GPU-nothing"]) as monitor:
     monitor.stop()
     monitor.step(1)
 os.chdir(os.path.dirname(logdir))
-GpuMonitor(None, gpus=3.5).start().stop()
+GpuMonitor(3, gpus=3.5).start().stop()
 GpuMonitor("").start().stop()
-assert os.path.isdir("gpu_doctor") and os.path.isdir("None/gpu_doctor")
+assert os.path.isdir("gpu_doctor") and os.path.isdir("3/gpu_doctor")
 print("trained")
 """,
         EIGHT,
@@ -201,6 +201,30 @@ print("trained")
     assert "Traceback" not in done.stderr
     assert "fast" in done.stderr and "GPU-nothing" in done.stderr
     assert len(one(tmp_path).gpus) == 1
+
+
+def test_a_number_beyond_64_bits_costs_its_own_value_only(tmp_path: Path) -> None:
+    done = train(
+        """
+with GpuMonitor(logdir, 0.05) as monitor:
+    for number in range(300):
+        monitor.step(number, duration_ns=10**7, samples=2**70 if number == 100 else 256)
+    monitor.step(2**70, duration_ns=10**7)
+    monitor.step(300, duration_ns=2**70)
+    monitor.step(301, duration_ns=10**7, end_ns=2**70)
+    monitor.span("checkpoint", 0, 2**70, 1)
+    monitor.span("checkpoint", 1, 2, 1)
+    monitor.allocator(0, 2**2000, 1, None)
+""",
+        "gpus 1",
+        tmp_path,
+    )
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+    recording = one(tmp_path)
+    assert recording.steps.number.tolist() == list(range(300))
+    assert recording.steps.samples[100] == -1 and set(recording.steps.samples.tolist()) == {-1, 256}
+    assert [span.kind for span in recording.spans if span.kind == "checkpoint"] == ["checkpoint"]
+    assert len(done.stderr.splitlines()) == 3, done.stderr  # a line for a kind of failure
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from tb_gpu_doctor import recording_format as form
 from tb_gpu_doctor.metrics import METRICS
 from tb_gpu_doctor.monitor.event_file import EventFile, Origin
 from tb_gpu_doctor.packing.names import Names
-from tb_gpu_doctor.packing.telemetry_rewrite import redacted_file_name, redacted_run, rewrite_events
+from tb_gpu_doctor.packing.telemetry_rewrite import _header, _note, redacted_file_name, redacted_run, rewrite_events
 from tb_gpu_doctor.telemetry.recordings import read_homes
 from tb_gpu_doctor.traces.telemetry_homes import Home
 
@@ -88,3 +88,13 @@ def test_runs_and_files_of_other_forms() -> None:
     assert redacted_run("exp7/alice/gpu_doctor/zebra/gpu3", names).endswith("/gpu_doctor/host1/gpu3")
     assert "alice" not in redacted_run("exp7/alice/gpu_doctor/zebra/gpu3", names)
     assert "zebra" not in redacted_file_name("zebra.tfevents", names)
+
+
+def test_what_rules_read_of_notes_stays() -> None:
+    names = Names()
+    lost = {"key": "recording.gpu_lost", "params": {"gpu": "gpu2", "reason": "GPU is lost"}, "sentence": "secret"}
+    assert _note(lost, names)["params"] == {"gpu": "gpu2", "reason": "GPU is lost"}
+    other = {"key": "recording.no_driver", "params": {"gpu": "alice", "reason": "/home/alice is full"}, "sentence": ""}
+    assert "alice" not in str(_note(other, names))
+    assert _header({"ended": "normal"}, names) == {"ended": "normal"}
+    assert _header({"ended": "alice"}, names) != {"ended": "alice"}

@@ -7,20 +7,23 @@ get no work, so the host or the input stands still. Says: since when, where, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
-from tb_gpu_doctor.diagnosis.telemetry_gpus import clock_time, names, ref
+from tb_gpu_doctor.diagnosis.telemetry_gpus import MOST_DESCRIBED, clock_time, names, ref
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry
 from tb_gpu_doctor.telemetry.progress import Standstill, frozen, standstill
 from tb_gpu_doctor.telemetry.series import Recording
 
 KIND = "training_hang"
 _PS_PER_S = 1e12
+# Frames of a stack that tell one place from another, and those that are shown.
+_FRAMES, _FRAMES_SHOWN = 6, 4
 # Processes of one host share a clock; who stopped this much earlier did so first.
 _FIRST_BY_S = 1.0
 
@@ -62,13 +65,19 @@ def check(context: Context) -> Iterator[Finding]:
     explanation = [Phrase(f"findings.{KIND}.{'explanation' if stepping else 'explanation_no_steps'}", facts)]
     everyone = [gpu for still in stills for gpu in _gpus(context, still)]
     explanation.append(Phrase(f"findings.{KIND}.places.{cause}", _place_facts(context, stills, everyone)))
+    between = cause == "host" and all(_dump(still).get("in_step") is False for still in stills)
+    if between:
+        explanation.append(Phrase(f"findings.{KIND}.between"))
     culprits, sentence = _who(context, stills)
-    if sentence is not None:
-        explanation.append(sentence)
+    stands, odd = _where_they_stand(stills)
+    if sentence is None and odd is not None:
+        culprits = _gpus(context, odd)
+        sentence = Phrase(f"findings.{KIND}.differs", {"process": _process(odd)})
+    explanation += [*([] if sentence is None else [sentence]), *stands]
     advice = {"collective": ("dump", "collective", "timeout"), "host": ("dump", "host"), "unknown": ("dump",)}[cause]
     yield Finding(
         kind=KIND,
-        severity="warning" if cause == "unknown" else "critical",
+        severity="warning" if cause == "unknown" or between else "critical",
         title=Phrase(f"findings.{KIND}.{'title' if stepping else 'title_no_steps'}", facts),
         explanation=tuple(explanation),
         advice=context.advice(KIND, *advice),
@@ -133,8 +142,50 @@ def _who(context: Context, stills: Sequence[Standstill]) -> tuple[list[GpuTeleme
     if len(behind) == len(stills):
         return [], None
     culprits = [gpu for still in behind for gpu in _gpus(context, still)]
-    processes = tuple(f"{still.recording.host} · {still.recording.process_id}" for still in behind)
+    processes = tuple(_process(still) for still in behind)
     return culprits, Phrase(f"findings.{KIND}.{key}", {**facts, "processes": processes, "count": len(processes)})
+
+
+def _process(still: Standstill) -> str:
+    return f"{still.recording.host} · {still.recording.process_id}"
+
+
+def _dump(still: Standstill) -> Mapping[str, Any]:
+    """What the process's watchdog wrote of this hang; empty without one."""
+    found = still.recording.facts.get("hang")
+    if not isinstance(found, Mapping) or found.get("resumed") or found.get("step") != still.last_step:
+        return {}
+    return found
+
+
+def _main_frames(still: Standstill) -> list[str]:
+    threads = _dump(still).get("threads")
+    for thread in threads if isinstance(threads, list) else []:
+        if isinstance(thread, Mapping) and thread.get("main") and isinstance(thread.get("frames"), list):
+            return [str(frame) for frame in thread["frames"]]
+    return []
+
+
+def _where_they_stand(stills: Sequence[Standstill]) -> tuple[list[Phrase], Standstill | None]:
+    """A sentence for each different place of the main threads, and the one process that stands elsewhere."""
+    places: dict[tuple[str, ...], list[Standstill]] = {}
+    for still in stills:
+        frames = _main_frames(still)
+        if frames:
+            # Which line a loop is at says less than where it was called from.
+            key = tuple(re.sub(r":\d+ ", " ", frame) for frame in frames[:_FRAMES])
+            places.setdefault(key, []).append(still)
+    phrases = []
+    for found in sorted(places.values(), key=len)[:MOST_DESCRIBED]:
+        facts = {
+            "processes": tuple(map(_process, found[:MOST_DESCRIBED])),
+            "count": len(found),
+            "frames": " < ".join(_main_frames(found[0])[:_FRAMES_SHOWN]),
+        }
+        phrases.append(Phrase(f"findings.{KIND}.stack", facts))
+    few = [found for found in places.values() if len(found) == 1]
+    odd = few[0][0] if len(places) == 2 and len(few) == 1 else None
+    return phrases, odd
 
 
 def _of(still: Standstill, state: str) -> list[object]:

@@ -1,0 +1,176 @@
+"""Watches, from a thread of its own, what stands still without an error: training's steps, and calls of the driver.
+
+Nothing is ended or held up. A training that makes no step any more is told in one line; where wanted, the stacks
+of all Python threads and the GPUs' last values go into the recording, so that a job's ranks can be compared. A
+process that holds Python's lock while it hangs stops this thread too, and nothing can be told from within.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from statistics import median
+from types import FrameType
+from typing import Any, Literal
+
+from tb_gpu_doctor.monitor.notes import LOG, Notes, never_raises
+
+OnHang = Literal["dump", "log"]
+# No step for so long, and for so many steps of the usual length, is a hang.
+HANG_SECONDS = 60.0
+HANG_STEPS = 20.0
+_LEAST_STEPS = 3
+# A question to the driver takes milliseconds.
+DRIVER_CALL_SECONDS = 10.0
+_TICK_SECONDS = 1.0
+_MOST_THREADS, _MOST_FRAMES = 200, 60
+
+
+class Watchdog:
+    """Is told of steps, and tells when they stop coming.
+
+    Args:
+        notes: takes the line.
+        keep: takes a fact, such as ``hang``, for the recording.
+        show: takes a text for TensorBoard, as Markdown.
+        on_hang: ``dump`` for stacks and GPU values, ``log`` for the line alone, None for nothing.
+    """
+
+    def __init__(
+        self,
+        notes: Notes,
+        keep: Callable[[str, Mapping[str, Any]], None],
+        show: Callable[[str, str, int], None],
+        on_hang: OnHang | None,
+    ) -> None:
+        self._notes, self._keep, self._show, self._on_hang = notes, keep, show, on_hang
+        # Whether training does something beside stepping (validation, a profile being written)
+        self.resting: Callable[[], bool] = lambda: False
+        # Whether a step has begun and not ended; None where nobody knows.
+        self.in_step: Callable[[], bool | None] = lambda: None
+        # Name and beginning of the driver's call that runs, if one does.
+        self.driver_call: Callable[[], tuple[str, float] | None] = lambda: None
+        # The last sample: values by metric of each GPU.
+        self.gpus: Callable[[], list[dict[str, float]]] = lambda: []
+        self._durations_ns: deque[int] = deque(maxlen=100)
+        self._number = -1
+        self._since = time.monotonic()
+        self._hang: dict[str, Any] | None = None
+        self._told_call: float | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="gpu-doctor-watchdog", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread soon."""
+        self._stop.set()
+
+    def step(self, number: int, duration_ns: int) -> None:
+        """A step ended; called by training, so it only puts that down."""
+        self._number, self._since = number, time.monotonic()
+        self._durations_ns.append(duration_ns)
+
+    def failed(self, part: str, error: Exception) -> None:
+        """Only of use to whoever looks for it."""
+        LOG.debug("%s failed", part, exc_info=error)
+
+    def _run(self) -> None:
+        while not self._stop.wait(_TICK_SECONDS):
+            self.look()
+
+    @never_raises("watching")
+    def look(self) -> None:
+        """Look once."""
+        self._look_at_driver()
+        if self._on_hang is not None:
+            self._look_at_steps()
+
+    def _look_at_driver(self) -> None:
+        call = self.driver_call()
+        if call is None or call[1] == self._told_call or time.monotonic() - call[1] < DRIVER_CALL_SECONDS:
+            return
+        self._told_call = call[1]
+        self._notes.tell("nvml_hangs", call=call[0], seconds=round(time.monotonic() - call[1]))
+
+    def _look_at_steps(self) -> None:
+        now, since = time.monotonic(), self._since
+        if self.resting():
+            if self._hang is None:
+                self._since = now
+            return
+        if self._hang is not None:
+            if since > self._hang["since"]:
+                self._go_on(since)
+            return
+        lengths = list(self._durations_ns)
+        if len(lengths) < _LEAST_STEPS:
+            return
+        usual = median(lengths) / 1e9
+        if now - since >= max(HANG_SECONDS, HANG_STEPS * usual):
+            self._tell_hang(since, now - since, usual)
+
+    def _tell_hang(self, since: float, seconds: float, usual: float) -> None:
+        number = self._number
+        self._hang = {"since": since}
+        self._notes.tell("no_step", step=number, seconds=round(seconds), usual=f"{usual:.3g}")
+        values: dict[str, Any] = {
+            "step": number,
+            "since_unix_ns": time.time_ns() - round(seconds * 1e9),
+            "usual_seconds": usual,
+            "in_step": self.in_step(),
+            "resumed": False,
+        }
+        if self._on_hang == "dump":
+            values |= {"threads": stacks(), "gpus": self.gpus()}
+            self._show("gpu_doctor/hang", hang_markdown(values), max(number, 0))
+        self._hang |= values
+        self._keep("hang", values)
+
+    def _go_on(self, at: float) -> None:
+        hang, self._hang = self._hang, None
+        if hang is None:
+            return
+        seconds = at - hang.pop("since")
+        self._notes.tell("steps_go_on", step=hang["step"], seconds=round(seconds))
+        self._keep("hang", {**hang, "resumed": True, "seconds": seconds})
+
+
+def stacks() -> list[dict[str, Any]]:
+    """Where every Python thread stands: ``name``, ``main``, and ``frames`` from the innermost outwards."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    main = threading.main_thread().ident
+    found: list[dict[str, Any]] = []
+    for ident, frame in list(sys._current_frames().items())[:_MOST_THREADS]:
+        name = names.get(ident, str(ident))
+        if not name.startswith("gpu-doctor-"):
+            found.append({"name": name, "main": ident == main, "frames": _frames(frame)})
+    return sorted(found, key=lambda thread: (not thread["main"], thread["name"]))
+
+
+def _frames(frame: FrameType | None) -> list[str]:
+    """``file:line function``; of the path only the end, since the rest tells of the machine and not of the program."""
+    found: list[str] = []
+    while frame is not None and len(found) < _MOST_FRAMES:
+        code = frame.f_code
+        path = "/".join(code.co_filename.replace(os.sep, "/").split("/")[-3:])
+        found.append(f"{path}:{frame.f_lineno} {code.co_name}")
+        frame = frame.f_back
+    return found
+
+
+def hang_markdown(values: Mapping[str, Any]) -> str:
+    """The dump as TensorBoard's Text tab shows it."""
+    lines = [f"No step after step {values['step']}; steps usually took {values['usual_seconds']:.3g} s.", ""]
+    for index, gpu in enumerate(values["gpus"]):
+        shown = ", ".join(f"{name} {value:g}" for name, value in gpu.items() if value == value)
+        lines += [f"- GPU {index}: {shown}"]
+    for thread in values["threads"]:
+        lines += ["", f"**{thread['name']}**", "", *(f"    {frame}" for frame in thread["frames"])]
+    return "\n".join(lines)

@@ -1,0 +1,189 @@
+"""Training that stands still is told, with where it stands; and so is a driver that does not answer."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tb_gpu_doctor import GpuMonitor
+from tb_gpu_doctor.monitor import watchdog
+from tb_gpu_doctor.monitor.notes import Notes
+from tb_gpu_doctor.monitor.watchdog import Watchdog, stacks
+from tb_gpu_doctor.telemetry.recordings import read_telemetry
+from tests.nvml import train
+
+QUICK = """
+import tb_gpu_doctor.monitor.watchdog as watchdog
+watchdog.HANG_SECONDS, watchdog._TICK_SECONDS = 1.0, 0.05
+def stuck_in_here(seconds):
+    time.sleep(seconds)
+"""
+
+
+def test_a_hang_is_told_once_and_the_recording_holds_where_it_stood(tmp_path: Path) -> None:
+    done = train(
+        QUICK
+        + """
+with GpuMonitor(logdir, 0.1) as monitor:
+    for number in range(20):
+        with monitor.train_step(number):
+            time.sleep(0.01)
+    with monitor.train_step(20):
+        stuck_in_here(2.5)
+    for number in range(21, 40):
+        with monitor.train_step(number):
+            time.sleep(0.01)
+print("trained")
+""",
+        "gpus 2\ngpu * utilization 100\ngpu * power 130",
+        tmp_path,
+    )
+    assert (done.returncode, done.stdout) == (0, "trained\n")
+    told = [line for line in done.stderr.splitlines() if "step" in line]
+    assert len(told) == 2, done.stderr
+    assert "the last one was step 19" in told[0] and "Steps go on: after step 19" in told[1]
+    (recording,) = read_telemetry(tmp_path / "logs").recordings
+    hang = recording.facts["hang"]
+    assert hang["step"] == 19 and hang["in_step"] is True and hang["resumed"] is True and hang["seconds"] > 1
+    (main,) = [thread for thread in hang["threads"] if thread["main"]]
+    assert any(frame.endswith(" stuck_in_here") for frame in main["frames"])
+    assert [gpu["power_watts"] for gpu in hang["gpus"]] == [130, 130]
+    assert recording.ended == "normal"
+    (process,) = (tmp_path / "logs").rglob("process")
+    texts = EventAccumulator(str(process)).Reload()
+    assert "gpu_doctor/hang/text_summary" in str(texts.Tags()) or "gpu_doctor/hang" in str(texts.Tags())
+
+
+@pytest.mark.parametrize(
+    ("on_hang", "body"),
+    [
+        ("None", "time.sleep(2.2)"),
+        ("'dump'", "\n    with monitor.validation(): time.sleep(2.2)"),
+    ],
+)
+def test_nothing_is_told_where_none_is_wanted_or_training_rests(on_hang: str, body: str, tmp_path: Path) -> None:
+    done = train(
+        QUICK
+        + f"""
+with GpuMonitor(logdir, 0.1, on_hang={on_hang}) as monitor:
+    for number in range(20):
+        monitor.step(number, duration_ns=10_000_000)
+    {body}
+""",
+        "gpus 1",
+        tmp_path,
+    )
+    assert done.returncode == 0 and done.stderr == ""
+    assert "hang" not in read_telemetry(tmp_path / "logs").recordings[0].facts
+
+
+def test_the_line_alone(tmp_path: Path) -> None:
+    done = train(
+        QUICK
+        + """
+with GpuMonitor(logdir, 0.1, on_hang="log") as monitor:
+    for number in range(20):
+        monitor.step(number, duration_ns=10_000_000)
+    time.sleep(2.2)
+""",
+        "gpus 1",
+        tmp_path,
+    )
+    assert len(done.stderr.splitlines()) == 1 and "Training may hang" in done.stderr
+    hang = read_telemetry(tmp_path / "logs").recordings[0].facts["hang"]
+    assert hang["resumed"] is False and "threads" not in hang
+
+
+def test_a_driver_that_does_not_answer_is_named_with_the_call(tmp_path: Path) -> None:
+    done = train(
+        """
+import tb_gpu_doctor.monitor.watchdog as watchdog
+watchdog.DRIVER_CALL_SECONDS, watchdog._TICK_SECONDS = 0.3, 0.05
+with GpuMonitor(logdir, 0.1) as monitor:
+    time.sleep(3)
+print("trained")
+""",
+        "gpus 1\nhang 0.5 2.0",
+        tmp_path,
+    )
+    assert (done.returncode, done.stdout) == (0, "trained\n")
+    (line,) = done.stderr.splitlines()
+    assert "has not answered a question (nvml" in line
+    (recording,) = read_telemetry(tmp_path / "logs").recordings
+    assert any(note.key == "recording.nvml_hangs" for note in recording.told)
+    assert recording.gpus[0].wall_ns[-1] - recording.gpus[0].wall_ns[0] > 2e9  # sampled again afterwards
+
+
+class Clock:
+    """Time by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time_ns(self) -> int:
+        return int(self.now * 1e9)
+
+
+def watched(monkeypatch: pytest.MonkeyPatch) -> tuple[Clock, Watchdog, list[str]]:
+    clock, told = Clock(), []
+    monkeypatch.setattr(watchdog, "time", clock)
+    notes = Notes(lambda note: told.append(note["key"]))
+    return clock, Watchdog(notes, lambda name, values: None, lambda *text: None, "dump"), told
+
+
+def test_slow_steps_have_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, dog, told = watched(monkeypatch)
+    for number in range(5):
+        clock.now += 10
+        dog.step(number, 10 * 10**9)
+    clock.now += 190
+    dog.look()
+    assert told == []
+    clock.now += 20
+    dog.look()
+    dog.look()
+    assert told == ["recording.no_step"]
+
+
+def test_time_of_rest_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, dog, told = watched(monkeypatch)
+    for number in range(5):
+        dog.step(number, 10**8)
+    dog.resting = lambda: True
+    clock.now += 600
+    dog.look()
+    dog.resting = lambda: False
+    clock.now += 50
+    dog.look()
+    assert told == []
+    clock.now += 20
+    dog.look()
+    assert told == ["recording.no_step"]
+
+
+def test_stacks_name_threads_and_leave_the_monitors_out() -> None:
+    leave = threading.Event()
+    threads = [
+        threading.Thread(target=leave.wait, name=name, daemon=True) for name in ("loader", "gpu-doctor-something")
+    ]
+    for thread in threads:
+        thread.start()
+    found: list[dict[str, Any]] = stacks()
+    leave.set()
+    assert found[0]["main"] and "loader" in {thread["name"] for thread in found}
+    assert not any(thread["name"].startswith("gpu-doctor") for thread in found)
+    assert any(frame.startswith("tests/monitor/test_watchdog.py:") for frame in found[0]["frames"])
+
+
+def test_no_logdir_is_an_error_and_so_is_another_wish() -> None:
+    with pytest.raises(TypeError, match="logdir"):
+        GpuMonitor(None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="on_hang"):
+        GpuMonitor("logs", on_hang="kill")  # type: ignore[arg-type]
