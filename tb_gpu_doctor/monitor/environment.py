@@ -17,7 +17,7 @@ from tb_gpu_doctor.monitor import environment_host as host
 from tb_gpu_doctor.monitor.devices import choose_devices, list_devices
 from tb_gpu_doctor.monitor.environment_probe import describe, installed, probe
 from tb_gpu_doctor.monitor.frameworks import FRAMEWORKS, module
-from tb_gpu_doctor.monitor.nvml import DriverLost, Nvml, NvmlProblem, text_of
+from tb_gpu_doctor.monitor.nvml import DriverLost, Nvml, NvmlProblem, other_package, text_of
 
 Problem = dict[str, Any]
 Report = dict[str, Any]
@@ -82,6 +82,11 @@ def _driver(report: Report) -> Iterator[Problem]:
         yield _problem("driver_missing", CRITICAL, count=report["nvidia_hardware"])
     elif not report["amd_gpus"]:
         yield _problem("no_gpu", WARNING if _gpu_build(report) else INFO)
+
+
+def _package(report: Report) -> Iterator[Problem]:
+    if report.get("pynvml"):
+        yield _problem("old_pynvml", WARNING, version=str(report["pynvml"]))
 
 
 def _amd(report: Report) -> Iterator[Problem]:
@@ -275,7 +280,8 @@ def _settings(report: Report) -> Iterator[Problem]:
 
 
 _RULES: tuple[Callable[[Report], Iterator[Problem]], ...] = (
-    _driver, _amd, _build, _visible, _libraries, _cupti, _sharing, _memory, _processors, _framework_settings, _settings,
+    _driver, _package, _amd, _build, _visible, _libraries, _cupti, _sharing, _memory, _processors,
+    _framework_settings, _settings,
 )  # fmt: skip
 
 
@@ -385,6 +391,7 @@ def collect(
         "in_process": in_process,
         **host.platform_facts(),
         "driver": driver(settings),
+        "pynvml": other_package(),
         "kernel_driver": host.kernel_driver(root),
         "nvidia_hardware": host.nvidia_hardware(root),
         "amd_gpus": host.amd_gpus(root),

@@ -43,6 +43,10 @@ class Unsupported(NvmlProblem):
     """This driver or GPU never gives this value."""
 
 
+class NotInPackage(Unsupported):
+    """The Python package that stands in front of the driver does not know the question; the driver may."""
+
+
 class Forbidden(NvmlProblem):
     """This user never gets this value."""
 
@@ -162,11 +166,11 @@ class Nvml:
         """A function of pynvml.
 
         Raises:
-            Unsupported: this pynvml has none of this name.
+            NotInPackage: this pynvml has none of this name.
         """
         found: Callable[..., Any] | None = getattr(self.module, name, None)
         if found is None:
-            raise Unsupported(f"pynvml has no {name}")
+            raise NotInPackage(f"pynvml has no {name}")
         return found
 
 
@@ -177,6 +181,21 @@ def _words(error: Exception) -> str:
 def text_of(value: Any) -> str:
     """A string of NVML; older versions of pynvml give bytes."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def other_package() -> str | None:
+    """The version of the unmaintained package ``pynvml`` where its modules stand in front of nvidia-ml-py's.
+
+    Both bring an ``import pynvml``: nvidia-ml-py as a module, the other one, up to version 11, as a folder, which
+    Python finds first. Newer versions of it only need nvidia-ml-py. None where nothing is in its way.
+    """
+    try:
+        import pynvml
+    except Exception:
+        return None
+    if not hasattr(pynvml, "__path__"):
+        return None
+    return str(getattr(pynvml, "__version__", "") or "?")
 
 
 def amd_present() -> bool:

@@ -76,18 +76,19 @@ def _memory_clock(nvml: Nvml, device: Device) -> Values:
 
 
 def _reasons(nvml: Nvml, device: Device) -> Values:
-    try:
-        return (float(nvml.ask(nvml.function("nvmlDeviceGetCurrentClocksEventReasons"), device.board)),)
-    except Unsupported:
-        # Its name before driver 535, under which newer versions of pynvml look for the new name too.
-        old = getattr(getattr(nvml.module, "nvmlLib", None), "nvmlDeviceGetCurrentClocksThrottleReasons", None)
-        bits = ctypes.c_ulonglong()
-        if old is None:
-            raise
-        code = old(device.board, ctypes.byref(bits))
-        if code != nvml.module.NVML_SUCCESS:
-            raise nvml.problem(code) from None
-        return (float(bits.value),)
+    for name in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
+        # The second name is the first one's before driver 535, and the only one that older packages know.
+        with contextlib.suppress(Unsupported):
+            return (float(nvml.ask(nvml.function(name), device.board)),)
+    # Newer packages look for the new name under both, and older drivers have the old one only.
+    old = getattr(getattr(nvml.module, "nvmlLib", None), "nvmlDeviceGetCurrentClocksThrottleReasons", None)
+    bits = ctypes.c_ulonglong()
+    if old is None:
+        raise Unsupported("no reasons for lower clocks")
+    code = old(device.board, ctypes.byref(bits))
+    if code != nvml.module.NVML_SUCCESS:
+        raise nvml.problem(code)
+    return (float(bits.value),)
 
 
 def _energy(nvml: Nvml, device: Device) -> Values:

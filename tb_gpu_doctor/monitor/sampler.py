@@ -24,6 +24,7 @@ from tb_gpu_doctor.monitor.nvml import (
     DriverLost,
     Forbidden,
     GpuLost,
+    NotInPackage,
     Nvml,
     NvmlProblem,
     TryAgain,
@@ -38,6 +39,14 @@ COLUMN = {metric.id: index for index, metric in enumerate(METRICS)}
 MOST_FAILURES = 10
 # A pause longer than this many intervals (a sleeping machine) counts for no more of them.
 LONGEST_PAUSE = 10
+
+
+# What is said of a value that is left out for good, by the reason.
+_LEFT_OUT: dict[type[NvmlProblem], str] = {
+    Unsupported: "metric_unsupported",
+    NotInPackage: "metric_unknown_to_package",
+    Forbidden: "metric_forbidden",
+}
 
 
 @dataclass
@@ -142,7 +151,7 @@ class Sampler:
                 self._failed(gpu, probe, problem, left_out)
                 continue
             except Exception as error:  # an older pynvml without the constant; one value is not worth the others
-                self._failed(gpu, probe, Unsupported(repr(error)), left_out)
+                self._failed(gpu, probe, NotInPackage(repr(error)), left_out)
                 continue
             gpu.answered.add(probe)
             gpu.failures.pop(probe, None)
@@ -165,7 +174,7 @@ class Sampler:
             left_out[probe, kind].append(gpu.device.label)
 
     def _tell_left_out(self, probe: Probe, kind: type[NvmlProblem], labels: list[str]) -> None:
-        key = {Unsupported: "metric_unsupported", Forbidden: "metric_forbidden"}.get(kind, "metric_failing")
+        key = _LEFT_OUT.get(kind, "metric_failing")
         for metric in probe.metrics:
             level = logging.INFO if kind is Unsupported else logging.WARNING
             self._notes.tell(key, level, metric=metric, gpus=", ".join(labels))

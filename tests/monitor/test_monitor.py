@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pynvml
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -171,6 +172,33 @@ def test_an_older_driver_lacks_functions_and_is_recorded_all_the_same(old_driver
     # Before driver 510 what the driver itself takes counted as used.
     assert set(values["memory_used_bytes"]) == {1.1e9 if old_driver else 0.5e9}
     assert ("memory_reserved_bytes" in values) is not old_driver
+
+
+def test_the_unmaintained_package_works_as_far_as_it_goes_and_is_never_called_the_driver(tmp_path: Path) -> None:
+    """A package `pynvml` of the year 2023, made from today's: a folder, without what was added since."""
+    package = tmp_path / "path" / "pynvml"
+    package.mkdir(parents=True)
+    source = Path(pynvml.__file__).read_text(encoding="utf-8")
+    newer = "nvmlDeviceGetCurrentClocksEventReasons NVML_FI_DEV_MEMORY_TEMP nvmlDeviceGetTotalEnergyConsumption"
+    package.joinpath("__init__.py").write_text(f"{source}\n__version__ = '11.5.3'\ndel {', '.join(newer.split())}\n")
+    done = train(
+        """
+from tb_gpu_doctor.monitor.environment import collect
+with GpuMonitor(logdir, 0.05):
+    time.sleep(0.3)
+print([problem["code"] for problem in collect("none")["problems"]])
+""",
+        "gpus 1\ngpu 0 utilization 80\ngpu 0 reasons 0x20",
+        tmp_path,
+        PYTHONPATH=str(tmp_path / "path"),
+    )
+    assert done.returncode == 0 and "old_pynvml" in done.stdout
+    recording = one(tmp_path)
+    values = recording.gpus[0].values
+    assert set(values["clock_event_reasons"]) == {32.0} and set(values["utilization_percent"]) == {80.0}
+    assert "energy_joules" not in values and "memory_temperature_celsius" not in values
+    notes = [note for note in recording.notes if "energy" in note or "memory_temperature" in note]
+    assert len(notes) == 2 and all("package pynvml does not know it" in note for note in notes)
 
 
 def test_bad_arguments_and_calls_are_told_and_passed_over(tmp_path: Path) -> None:
