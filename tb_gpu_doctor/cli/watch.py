@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_language
-from tb_gpu_doctor.cli.terminal import console
+from tb_gpu_doctor.cli.output import console
 from tb_gpu_doctor.texts import text
 from tb_gpu_doctor.texts.numbers import clean
 
