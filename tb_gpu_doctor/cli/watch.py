@@ -7,7 +7,7 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_language
+from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_command, add_json, add_no_color, add_path
 from tb_gpu_doctor.cli.output import console
 from tb_gpu_doctor.texts import text
 from tb_gpu_doctor.texts.numbers import clean
@@ -19,27 +19,16 @@ if TYPE_CHECKING:
 SHORTEST_INTERVAL_S = 0.2
 
 
-def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> None:
+def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> Parser:
     """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "watch",
-        lang=lang,
-        help=text("cli.watch.short", lang),
-        description=text("cli.watch.description", lang),
-    )
-    parser.add_argument("path", metavar=text("cli.metavars.path", lang), help=text("cli.watch.path", lang))
+    parser = add_command(subparsers, "watch", execute, lang)
+    add_path(parser, lang, "cli.watch.path")
     parser.add_argument("--once", action="store_true", help=text("cli.watch.once", lang))
-    parser.add_argument("--json", action="store_true", help=text("cli.watch.json", lang))
-    parser.add_argument(
-        "--interval",
-        type=float,
-        default=2.0,
-        metavar=text("cli.metavars.seconds", lang),
-        help=text("cli.watch.interval", lang),
-    )
-    parser.add_argument("--no-color", action="store_true", help=text("cli.diagnose.no_color", lang))
-    add_language(parser, lang)
-    parser.set_defaults(execute=execute)
+    add_json(parser, lang, "docs/monitor.md")
+    seconds = text("cli.metavars.seconds", lang)
+    parser.add_argument("--interval", type=float, default=2.0, metavar=seconds, help=text("cli.watch.interval", lang))
+    add_no_color(parser, lang)
+    return parser
 
 
 def execute(arguments: argparse.Namespace, lang: str) -> int:

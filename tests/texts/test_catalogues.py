@@ -204,6 +204,9 @@ def test_every_advice_is_given_by_some_rule() -> None:
 _GIVEN = {
     "findings.input_bound.advice": {"stage", "at_once", "per_element", "used", "thread"},
     "findings.gpu_lost.advice": {"smi"},
+    "findings.gpu_shared.advice": {"smi"},
+    "findings.thermal_throttle.advice": {"smi", "watts"},
+    "findings.power_throttle.advice": {"smi", "watts"},
 }
 
 
