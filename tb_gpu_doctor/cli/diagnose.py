@@ -55,7 +55,7 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
         _offer_related(scan, session, arguments, lang)
         with progress_bar(lang, arguments.no_color) as report:
             diagnosis = answer_session(session, report).diagnosis
-        if session.misplaced is not None:
+        if session.misplaced not in (None, scan.root):
             print(text("cli.diagnose.misplaced", lang, path=session.misplaced), file=sys.stderr)
     if arguments.json:
         print(diagnosis.to_json(lang))

@@ -9,6 +9,8 @@ from tb_gpu_doctor.analysis.facts import FileFacts
 from tb_gpu_doctor.diagnosis.context import Context, ref
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 
+# What the reader notes of TPUs and their like.
+_OTHER_ACCELERATORS = "notes.other_accelerators"
 # In this order: a profiler without privileges also finds no GPU, the reason is the privilege.
 _CAUSES: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
@@ -27,6 +29,8 @@ def missing_cause(files: Sequence[FileFacts]) -> str | None:
     that was asked for without devices: the host's events are there, no GPU is, and the profiler, which complains
     when it fails, did not complain.
     """
+    if _other_accelerators(files):
+        return "other_accelerator"
     messages = [text for file in files for text in (*file.errors, *file.warnings)]
     launched = launches_without_work(files) > 0
     for cause, pattern in _CAUSES:
@@ -45,6 +49,11 @@ def launches_without_work(files: Sequence[FileFacts]) -> int:
     return sum(file.lost.lost for file in files if file.lost is not None and not file.has_gpu_work)
 
 
+def _other_accelerators(files: Sequence[FileFacts]) -> list[Phrase]:
+    """What the files say of accelerators that are no GPUs."""
+    return [note for file in files for note in file.notes if note.key == _OTHER_ACCELERATORS]
+
+
 def missing_gpu_finding(context: Context, kind: str, files: Sequence[FileFacts]) -> Finding:
     """The finding of ``kind`` over the given hosts."""
     cause = missing_cause(files)
@@ -53,6 +62,7 @@ def missing_gpu_finding(context: Context, kind: str, files: Sequence[FileFacts])
     explanation = [
         Phrase(f"findings.{kind}.explanation", facts),
         Phrase(f"findings.missing_gpu.causes.{cause or 'unknown'}", {"launches": launches_without_work(files)}),
+        *(_other_accelerators(files)[:1] or [Phrase(f"findings.missing_gpu.causes.{cause or 'unknown'}")]),
     ]
     messages = [message for file in files for message in file.errors]
     if messages:
@@ -63,6 +73,7 @@ def missing_gpu_finding(context: Context, kind: str, files: Sequence[FileFacts])
         "cupti_missing": ("install_cupti",),
         "launched": ("flush", "other_profiler", "wsl", "cupti_version", "env"),
         "no_gpu": ("check_driver", "check_framework@"),
+        "other_accelerator": (),
         "host_only": ("check_framework@", "device_tracer@"),
         None: ("check_framework@", "device_tracer@", "allow_counters"),
     }[cause]

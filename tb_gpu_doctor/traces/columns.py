@@ -22,6 +22,8 @@ from tb_gpu_doctor.phrase import Phrase
 
 # Key of the note of a file that is only a part of what was recorded: nothing told of it proves that the run is well.
 PART = "notes.cut_off_part"
+# ... and of one that is of accelerators which are no GPUs.
+OTHER_ACCELERATORS = "notes.other_accelerators"
 PS_PER_MS = 1_000_000_000
 PS_PER_US = 1_000_000
 

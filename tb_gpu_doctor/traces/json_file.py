@@ -23,6 +23,8 @@ _PIECE = 1 << 20
 # What the unpacker is given and gives at a time: what stays in the processor's cache costs least.
 _FED, _GIVEN = 1 << 16, 1 << 17
 _GZIP_MAGIC = b"\x1f\x8b"
+# The second byte of that, replaced or encoded as if it were text.
+_GZIP_AS_TEXT = (b"\xef\xbf\xbd", b"\xc2\x8b", b"\xe2\x80\xb9")
 _AUTO_HEADER = zlib.MAX_WBITS | 16
 
 
@@ -43,6 +45,9 @@ def read_json_bytes(path: str, progress: Callable[[float], None] | None = None) 
             if size == 0:
                 raise ProfileError("empty_file", path)
             head = file.read(2)
+            file.seek(0)
+            if head[:1] == _GZIP_MAGIC[:1] and file.read(4)[1:].startswith(_GZIP_AS_TEXT):
+                raise ProfileError("saved_as_text", path)
             file.seek(0)
             if head == _GZIP_MAGIC:
                 return _unpack(file, size, path, progress)

@@ -142,6 +142,10 @@ class _Builder:
         for entry in properties if isinstance(properties, list) else []:
             if isinstance(entry, dict) and 0 <= (ident := whole(entry.get("id"))) < table.MAX_DEVICES:
                 found[ident] = _device(ident, self.host, entry, amd_calls)
+        if len(found) == len(self.lines.devices) == 1 and found.keys() != self.lines.devices.keys():
+            # ROCm counts the devices that a process sees, and names others by their place in the machine.
+            (only,), (ident,) = found.values(), self.lines.devices
+            return {ident: dataclasses.replace(only, id=ident)}
         return found
 
 

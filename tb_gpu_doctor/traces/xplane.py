@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,8 @@ from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.phrase import Phrase
 from tb_gpu_doctor.traces import classify
 from tb_gpu_doctor.traces.columns import (
+    OTHER_ACCELERATORS,
+    PART,
     Device,
     DeviceEvents,
     HostEvents,
@@ -41,8 +44,11 @@ from tb_gpu_doctor.traces.xplane_columns import (
     slot_columns,
     sparse_stats,
 )
+from tb_gpu_doctor.traces.xspace import was_saved_as_text
 
 _GPU_PLANE = re.compile(r"^/device:GPU:(\d{1,9})(?:\s|$)")
+# What computes and is no GPU: TPUs, plug-ins of other makers.
+_OTHER_PLANE = re.compile(r"^/device:(?:CUSTOM:)?([A-Za-z][\w-]*?)(?::\d{1,9})?(?:\s|$)")
 _ENVIRONMENT_PLANE = "Task Environment"
 # Host planes without events of threads.
 _NOT_THREADS = ("/host:metadata", "/host:__ScopeRangeCallStack__")
@@ -73,9 +79,24 @@ def read_xplane(path: str, host: str | None = None, progress: Callable[[float], 
     builder = _Builder(path, host if host is not None else host_of(path))
     size = max(os.path.getsize(path), 1) if os.path.exists(path) else 1
     seen_any = False
-    for item, plane in decoded_items(path):
+    items = decoded_items(path)
+    while True:
+        try:
+            found = next(items, None)
+        except ProfileError as error:
+            if was_saved_as_text(path):
+                raise ProfileError("saved_as_text", path) from None
+            if error.code != "truncated" or not builder.named_planes:
+                raise
+            builder.is_cut = True  # the whole planes in front of the cut are good
+            break
+        if found is None:
+            break
+        item, plane = found
         seen_any = True
         if isinstance(plane, ProfileError):
+            if was_saved_as_text(path):
+                raise ProfileError("saved_as_text", path)
             if not builder.plane_count and plane.code == "malformed":
                 raise ProfileError("not_xplane", path)
             if plane.code == "too_many_events":
@@ -131,6 +152,8 @@ class _Builder:
         self.base_ns: int | None = None
         self.implausible = self.negative = 0
         self.plane_count = self.named_planes = 0
+        self.others: Counter[str] = Counter()
+        self.is_cut = False
 
     def add_text(self, kind: str, text: str) -> None:
         self.texts[kind].append(text)
@@ -152,6 +175,8 @@ class _Builder:
                     self.start_unix_ns = value
                 elif stat == b"profile_stop_time" and isinstance(value, int) and value > 0:
                     self.stop_unix_ns = value
+        elif (other := _OTHER_PLANE.match(name)) and other[1].upper() not in ("GPU", "CPU"):
+            self.others[other[1][:64]] += 1
         elif name.startswith("/host:") and not name.startswith(_NOT_THREADS):
             self._add_host(plane)
 
@@ -270,6 +295,11 @@ class _Builder:
             notes.append(Phrase("notes.implausible_times", {"count": self.implausible}))
         if self.negative:
             notes.append(Phrase("notes.negative_durations", {"count": self.negative}))
+        for kind, count in self.others.items():
+            notes.append(Phrase(OTHER_ACCELERATORS, {"count": count, "kind": kind}))
+        if self.is_cut:
+            count = self.host_count + sum(len(part["start"]) for part in self.device_parts)
+            notes.append(Phrase(PART, {"count": count, "host": self.host}))
         recorded = None
         wall_start = self.start_unix_ns if not self.base_ns else None
         device, stats = _joined_device(self.device_parts)

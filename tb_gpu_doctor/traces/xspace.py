@@ -21,6 +21,8 @@ _MAX_FIELDS = 1 << 18
 _MAX_TEXT_BYTES = 1 << 16
 _FIELD_PLANE, _FIELD_ERROR, _FIELD_WARNING, _FIELD_HOSTNAME = 1, 2, 3, 4
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+# What is looked at to tell damage by a conversion of text, and so many signs beyond ASCII prove it.
+_TEXT_BYTES, _LEAST_ODD = 1 << 16, 8
 # First bytes that an XPlane message can have: the tags of its fields.
 _PLANE_TAGS = frozenset({0x08, 0x12, 0x1A, 0x22, 0x2A, 0x32})
 
@@ -94,6 +96,26 @@ def _walk(file: BinaryIO, size: int, path: str) -> Iterator[SpaceItem]:
             raise _broken(path, start, planes)
     if file.tell() > size:
         raise _broken(path, size, planes)
+
+
+def was_saved_as_text(path: str) -> bool:
+    """Whether bytes that are no UTF-8 were replaced or encoded, as editors and copies between systems do with text.
+
+    Binary data of this size is never valid UTF-8 by chance.
+    """
+    try:
+        with open_regular(path) as file:
+            head = file.read(_TEXT_BYTES)
+    except (OSError, ValueError):
+        return False
+    for cut in range(4):  # the last character may be cut
+        try:
+            text = head[: len(head) - cut].decode("utf-8")
+        except UnicodeDecodeError:
+            continue
+        odd = [sign for sign in text if sign >= "\x80"]
+        return len(odd) >= _LEAST_ODD and ("\ufffd" in odd or max(odd) < "\u0180")
+    return False
 
 
 def _byte(value: int) -> bytes:

@@ -504,6 +504,15 @@ def test_arguments_of_usual_types_are_read_as_all_others_are(args: Any, pid: Any
     assert said.get(1, Said(-1, None)) == wanted and correlations == [3, correlation, 3]
 
 
+def test_the_only_device_is_the_one_described_whatever_their_numbers() -> None:
+    """ROCm describes the devices that a process sees, and numbers those of events by their place in the machine."""
+    events = [{"ph": "X", "cat": "kernel", "name": "k", "pid": 5, "tid": 1, "ts": 1, "dur": 2, "args": {"device": 5}}]
+    described = [{"id": 0, "name": "AMD Instinct MI300X", "numSms": 304}]
+    text = json.dumps({"schemaVersion": 1, "deviceProperties": described, "traceEvents": events}).encode()
+    (device,) = kineto_trace(parse_document(text), "file", "h").devices
+    assert (device.id, device.name, device.sm_count) == (5, "AMD Instinct MI300X", 304)
+
+
 @pytest.mark.parametrize(
     "folder",
     ["kineto_resnet50_loader0_v100", "kineto_dlrm_8xv100", "kineto_megatron_tp8_a100", "kineto_eager_b200",

@@ -6,6 +6,7 @@ import gzip
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from simulator.xplane_writer import Plane, Ref, Space, Unsigned
 from tb_gpu_doctor.analysis.analyse import analyse
 from tb_gpu_doctor.analysis.kernels import kernel_table
 from tb_gpu_doctor.errors import ProfileError
-from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace
+from tb_gpu_doctor.traces.columns import OTHER_ACCELERATORS, PART, CopyKind, EventClass, Trace
 from tb_gpu_doctor.traces.xplane import MAX_DEVICES, MAX_THREADS, read_xplane
 from tests.real_traces import XPLANE_FOLDERS, real_trace, xplane_path
 
@@ -541,9 +542,48 @@ def test_truncated_anywhere(path: Path, demo_logs: Path) -> None:
     content = next(demo_logs.glob("healthy/**/*.xplane.pb")).read_bytes()
     draw = random.Random(5)
     sizes = {1, 2, 3, 10, 100, len(content) - 1, *(draw.randrange(1, len(content)) for _ in range(100))}
-    codes = Counter(code_of(path, content[:size]) for size in sorted(sizes) if size > 10)
-    assert codes["truncated"] >= 0.95 * sum(codes.values())
-    assert set(codes) <= {"truncated", "malformed"}
+    ends: Counter[str] = Counter()
+    for size in sorted(size for size in sizes if size > 10):
+        path.write_bytes(content[:size])
+        try:
+            trace = read_xplane(str(path))
+        except ProfileError as error:
+            ends[error.code] += 1
+        else:
+            assert [note.key for note in trace.notes] == [PART]
+            ends["part"] += 1
+    assert set(ends) <= {"truncated", "malformed", "part"} and ends["malformed"] <= 0.05 * sum(ends.values())
+
+
+def test_whole_planes_in_front_of_a_cut_are_read(path: Path) -> None:
+    space = Space()
+    for number in range(3):
+        line = gpu(space, number).line(1, "Stream #1")
+        for at in range(50):
+            line.event("kernel", at * 1000, 500)
+    content = space.encode()
+    path.write_bytes(content[: len(content) - 100])
+    trace = read_xplane(str(path))
+    assert [device.id for device in trace.devices] == [0, 1] and len(trace.device_events) == 100
+    (note,) = trace.notes
+    assert note.key == PART and note.params == {"count": 100, "host": "node-3"}
+
+
+@pytest.mark.parametrize(("plane", "kind"), [("/device:TPU:{}", "TPU"), ("/device:CUSTOM:npu:{}", "npu")])
+def test_accelerators_that_are_no_gpus_are_named(path: Path, plane: str, kind: str) -> None:
+    space = Space()
+    for number in range(4):
+        space.plane(plane.format(number), number + 1)
+    space.plane("/host:CPU", 9)
+    trace = read(path, space)
+    (note,) = trace.notes
+    assert (note.key, note.params) == (OTHER_ACCELERATORS, {"count": 4, "kind": kind}) and not trace.devices
+
+
+@pytest.mark.parametrize("damage", [lambda data: data.decode("utf-8", "replace"), lambda data: data.decode("latin-1")])
+def test_a_file_that_was_saved_as_text(path: Path, demo_logs: Path, damage: Callable[[bytes], str]) -> None:
+    content = next(demo_logs.glob("slow_gpu/**/*.xplane.pb")).read_bytes()
+    assert code_of(path, damage(content).encode()) == "saved_as_text"
 
 
 @given(st.binary(max_size=300))
