@@ -61,8 +61,10 @@ def missing_gpu_finding(context: Context, kind: str, files: Sequence[FileFacts])
     facts = {"hosts": hosts, "count": sum(len(file.gpus) for file in files)}
     explanation = [
         Phrase(f"findings.{kind}.explanation", facts),
-        Phrase(f"findings.missing_gpu.causes.{cause or 'unknown'}", {"launches": launches_without_work(files)}),
-        *(_other_accelerators(files)[:1] or [Phrase(f"findings.missing_gpu.causes.{cause or 'unknown'}")]),
+        *(
+            _other_accelerators(files)[:1]
+            or [Phrase(f"findings.missing_gpu.causes.{cause or 'unknown'}", {"launches": launches_without_work(files)})]
+        ),
     ]
     messages = [message for file in files for message in file.errors]
     if messages:
