@@ -69,32 +69,6 @@ class SessionResult:
     joined: Joined | None = None
 
 
-def diagnose(
-    path: str | os.PathLike[str],
-    run: str | None = None,
-    session: str | Sequence[str] | None = None,
-    progress: Progress | None = None,
-    executor: Executor | None = None,
-) -> DiagnosisReport:
-    """Say what is wrong with the training run that was profiled below ``path``.
-
-    Args:
-        path: a logdir, a run, a session folder or one file.
-        run: TensorBoard run to look at; by default any.
-        session: session to look at; by default the newest that can be read. Several, as a list or with commas,
-            are read as one job, see `choose_session`.
-        progress: called with a stage and the share of the work that is done, 0..1, in any thread.
-        executor: what decodes and analyses the files, by default processes of this machine where they pay.
-
-    Raises:
-        ProfileError: nothing could be diagnosed; its ``code`` says why, its ``path`` where.
-    """
-    from tb_gpu_doctor.traces.sessions import find_sessions
-
-    chosen = choose_session(find_sessions(os.fspath(path)), run, session)
-    return answer_session(chosen, progress, executor).diagnosis
-
-
 def answer_session(
     session: Session, progress: Progress | None = None, executor: Executor | None = None
 ) -> SessionAnswer:

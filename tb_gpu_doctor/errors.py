@@ -6,6 +6,7 @@
     ├── RemoteError        a remote file or folder that cannot be reached (an `OSError` as well)
     ├── DocumentError      a baseline, a file of limits or a report that cannot be read or written
     ├── PackError          a pack that cannot be written, opened or shown
+    ├── MissingLibraryError  a table should become a frame of a library that is not installed (an `ImportError` as well)
     └── RequestError       a question of the tab that has no answer
 
 Each says what happened by a ``code`` that never changes, names a ``path``, and holds in ``params`` what a sentence
@@ -84,6 +85,14 @@ class PackError(DoctorError):
     """A pack that cannot be written, opened or shown, or is not to be trusted."""
 
     area = "pack.errors"
+
+
+class MissingLibraryError(DoctorError, ImportError):  # type: ignore[misc]  # both have a `path`
+    """A table should become a frame of a library that is not installed; ``library`` among the parameters names it."""
+
+    def __str__(self) -> str:
+        library = self.params.get("library", "")
+        return f"{library} is not installed. Install it with: pip install {library}"
 
 
 class RequestError(DoctorError):

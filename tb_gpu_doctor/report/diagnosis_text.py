@@ -32,7 +32,7 @@ from tb_gpu_doctor.texts.numbers import NBSP, clean, duration, gpu_names, listin
 
 _STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "bold cyan", "ok": "bold green"}
 _STYLES["cannot_tell"] = "bold magenta"
-_SYMBOLS = {"critical": "✖", "warning": "▲", "info": "i", "ok": "✔", "cannot_tell": "?"}
+SYMBOLS = {"critical": "✖", "warning": "▲", "info": "i", "ok": "✔", "cannot_tell": "?"}
 # Distinct without colour too.
 _PARTS = (
     ("compute", "█", "green"),
@@ -45,7 +45,7 @@ _LEAST_BAR_WIDTH = 16
 # What usually stands beside a bar: the GPU, four parts and the largest cause.
 _BESIDE_BAR = 80
 # More GPUs than this are shown by their extremes only, so many in each direction.
-_MAX_GPUS = 16
+MAX_GPUS = 16
 _EXTREMES = 3
 _MAX_RECORDED = 32
 _MAX_KERNELS = 5
@@ -81,9 +81,9 @@ class _Writer:
     def lines(self, diagnosis: Diagnosis) -> Iterator[Text]:
         """All lines, section by section."""
         lang = self.lang
-        yield from self.wrapped(_heading(diagnosis, lang))
+        yield from self.wrapped(heading(diagnosis, lang))
         yield Text()
-        yield from self.wrapped(_verdict(diagnosis, lang), "", "  ")
+        yield from self.wrapped(verdict_line(diagnosis, lang), "", "  ")
         if any(gpu.wall for gpu in diagnosis.gpus):
             yield Text()
             yield from self.bars(diagnosis)
@@ -110,17 +110,17 @@ class _Writer:
         """The verdict, where the time went over all GPUs, a line a finding, and what cannot be known."""
         lang = self.lang
         is_told_below = diagnosis.verdict in ("critical", "warning")
-        verdict = _verdict_word(diagnosis, lang) if is_told_below else _verdict(diagnosis, lang)
-        yield verdict.append("  ").append_text(_heading(diagnosis, lang))
+        verdict = _verdict_word(diagnosis, lang) if is_told_below else verdict_line(diagnosis, lang)
+        yield verdict.append("  ").append_text(heading(diagnosis, lang))
         gpus = [gpu for gpu in diagnosis.gpus if gpu.wall]
         if gpus:
             names = GpuNames(tuple(gpu.gpu for gpu in gpus), len(gpus), len(diagnosis.hosts) > 1)
             yield Text(f"{text('report.sections.time', lang)}, {gpu_names(names, lang)}: ").append_text(
-                _shares(_sum(gpus), lang)
+                shares(_sum(gpus), lang)
             )
         for index, finding in enumerate(diagnosis.findings, 1):
             line = Text(f"{index}. ").append_text(_finding_title(finding, lang))
-            cost = _cost(finding, lang)
+            cost = cost(finding, lang)
             yield line.append(f" · {cost}") if cost else line
         for phrase in (*diagnosis.reasons, *diagnosis.warnings):
             yield Text(f"- {say(phrase, lang)}")
@@ -136,21 +136,20 @@ class _Writer:
         """One finding: what, why, what it costs, where to see it, what to do."""
         lang, indent = self.lang, "   "
         yield from self.wrapped(_finding_title(finding, lang), f"{index}.".ljust(3), indent)
-        cost = _cost(finding, lang)
-        if cost:
-            yield from self.wrapped(Text(cost, style="bold"), indent, indent)
+        if told := cost(finding, lang):
+            yield from self.wrapped(Text(told, style="bold"), indent, indent)
         # The first sentence says what is wrong; what follows are the facts behind it.
         for position, phrase in enumerate(finding.explanation):
             bullet = "- " if position else ""
             yield from self.wrapped(Text(say(phrase, lang)), indent + bullet, indent + " " * len(bullet))
         if finding.evidence:
             yield Text(indent + text("report.where", lang))
-        for group in _moments(finding.evidence)[:_MAX_EVIDENCE]:
-            yield from self.wrapped(Text(_place(diagnosis, group, lang), style="dim"), indent + "· ", indent + "  ")
+        for place in places(diagnosis, finding, lang):
+            yield from self.wrapped(Text(place, style="dim"), indent + "· ", indent + "  ")
         if finding.advice:
             yield Text(indent + text("report.what_to_do", lang))
         for number_, phrase in enumerate(finding.advice, 1):
-            words, code = _words_and_code(say(phrase, lang))
+            words, code = words_and_code(say(phrase, lang))
             yield from self.wrapped(Text(words), f"{indent}{number_}) ", indent + "   ")
             for line in code:
                 yield Text(f"{indent}     ").append(line, style="green") if line else Text()
@@ -163,14 +162,14 @@ class _Writer:
         yield _title("report.sections.time", lang)
         gpus = [gpu for gpu in diagnosis.gpus if gpu.wall]
         show_host = len(diagnosis.hosts) > 1
-        shown = gpus if len(gpus) <= _MAX_GPUS else _extremes(gpus)
+        shown = gpus if len(gpus) <= MAX_GPUS else extremes(gpus)
         labels = [gpu_names(GpuNames((gpu.gpu,), 0, show_host), lang) for gpu in shown]
         width = max(len(label) for label in labels)
         cells = min(_BAR_WIDTH, max(_LEAST_BAR_WIDTH, self.console.width - _BESIDE_BAR))
         rest = " " * (width + cells + 6)
         for gpu, label in zip(shown, labels, strict=True):
             lead = Text(f"  {label.ljust(width)}  ").append_text(_bar(gpu, cells)).append("  ")
-            for index, line in enumerate(self.wrapped(_shares(gpu, lang), "", rest)):
+            for index, line in enumerate(self.wrapped(shares(gpu, lang), "", rest)):
                 yield lead.append_text(line) if not index else line
         if len(gpus) > len(shown):
             folded = Text(text("report.folded_gpus", lang, count=len(gpus) - len(shown)), style="dim")
@@ -218,7 +217,7 @@ class _Writer:
                 yield Text(" " * 13 + name)
 
 
-def _extremes(gpus: Sequence[GpuReport]) -> list[GpuReport]:
+def extremes(gpus: Sequence[GpuReport]) -> list[GpuReport]:
     """The GPUs that are idle longest, and those that compute most and least, in their order."""
 
     def share(index: int, part: str) -> float:
@@ -264,7 +263,8 @@ def _title(key: str, lang: str) -> Text:
     return Text(text(key, lang), style="bold underline")
 
 
-def _heading(diagnosis: Diagnosis, lang: str) -> Text:
+def heading(diagnosis: Diagnosis, lang: str) -> Text:
+    """Which profile it is, and how much of it there is."""
     name = "/".join(part for part in (diagnosis.run, diagnosis.session) if part)
     parts = [f"GPU Doctor · {clean(name, 200)}"]
     hosts = [clean(host, 80) for host in diagnosis.hosts]
@@ -281,11 +281,12 @@ def _heading(diagnosis: Diagnosis, lang: str) -> Text:
 
 
 def _verdict_word(diagnosis: Diagnosis, lang: str) -> Text:
-    words = f"{_SYMBOLS[diagnosis.verdict]} {text(f'report.verdicts.{diagnosis.verdict}', lang)}"
+    words = f"{SYMBOLS[diagnosis.verdict]} {text(f'report.verdicts.{diagnosis.verdict}', lang)}"
     return Text().append(words, style=_STYLES[diagnosis.verdict])
 
 
-def _verdict(diagnosis: Diagnosis, lang: str) -> Text:
+def verdict_line(diagnosis: Diagnosis, lang: str) -> Text:
+    """The verdict, and the finding or the reason behind it."""
     line = _verdict_word(diagnosis, lang).append("  ")
     if diagnosis.verdict in ("critical", "warning"):
         worst = next(f for f in diagnosis.findings if f.severity == diagnosis.verdict and not f.is_about_profile)
@@ -299,7 +300,7 @@ def _verdict(diagnosis: Diagnosis, lang: str) -> Text:
 
 def _finding_title(finding: Finding, lang: str) -> Text:
     style, line = _STYLES[finding.severity], Text()
-    line.append(f"{_SYMBOLS[finding.severity]} {text(f'report.severities.{finding.severity}', lang)}", style=style)
+    line.append(f"{SYMBOLS[finding.severity]} {text(f'report.severities.{finding.severity}', lang)}", style=style)
     return line.append(f"  {say(finding.title, lang)}", style="bold")
 
 
@@ -330,7 +331,7 @@ def _bar(gpu: GpuReport, width: int) -> Text:
     return line
 
 
-def _shares(gpu: GpuReport, lang: str) -> Text:
+def shares(gpu: GpuReport, lang: str) -> Text:
     """The parts of a GPU's window, and the causes of its idle time that matter, largest first."""
     assert gpu.wall and gpu.idle_by_cause is not None
     parts = []
@@ -360,7 +361,8 @@ def _cells(values: Sequence[int], whole: int, width: int = _BAR_WIDTH) -> list[i
     return cells
 
 
-def _cost(finding: Finding, lang: str) -> str:
+def cost(finding: Finding, lang: str) -> str:
+    """What a finding costs, "" where that cannot be told."""
     parts = []
     if finding.share is not None and finding.rule.cost != "none":
         # Time spent in something is not time lost to it.
@@ -413,6 +415,11 @@ def _same_moment(moment: _Moment, item: Evidence) -> bool:
     return shared >= _ALIKE * (max(moment.end, item.end) - min(moment.start, item.start))
 
 
+def places(diagnosis: Diagnosis, finding: Finding, lang: str) -> list[str]:
+    """Where a finding can be seen, the best places first."""
+    return [_place(diagnosis, moment, lang) for moment in _moments(finding.evidence)[:_MAX_EVIDENCE]]
+
+
 def _place(diagnosis: Diagnosis, moment: _Moment, lang: str) -> str:
     """Where to look: the time is the one that the trace viewer shows."""
     item = moment.first
@@ -433,7 +440,7 @@ def _place(diagnosis: Diagnosis, moment: _Moment, lang: str) -> str:
     return f"{' · '.join(where)}: {what}"
 
 
-def _words_and_code(sentence: str) -> tuple[str, list[str]]:
+def words_and_code(sentence: str) -> tuple[str, list[str]]:
     """The words of an advice, and the lines of the code below them."""
     match = _FENCE.search(sentence)
     if match is None:

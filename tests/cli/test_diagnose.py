@@ -180,7 +180,7 @@ def test_through_python(logdir: Path) -> None:
     stages: list[tuple[str, float]] = []
     diagnosis = tb_gpu_doctor.diagnose(str(logdir), progress=lambda stage, done: stages.append((stage, done)))
     assert diagnosis.verdict == "ok" and len(diagnosis.gpus) == 2
-    assert diagnosis.steps.count >= 3
+    assert diagnosis.step_count >= 3
     assert {stage for stage, _ in stages} == {"reading", "decoding", "analysing", "diagnosing"}
     fractions = [done for _, done in stages]
     assert fractions == sorted(fractions) and fractions[0] == 0 and fractions[-1] == 1

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tb_gpu_doctor import diagnose
 from tb_gpu_doctor.analysis.kernel_results import KernelRow
-from tb_gpu_doctor.api import diagnose
 from tb_gpu_doctor.diagnosis.rules.tensor_cores_unused import check
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.report.sentences import say
