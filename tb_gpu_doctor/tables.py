@@ -67,6 +67,7 @@ class Column:
         return [value if known else None for value, known in zip(values.tolist(), self.known[rows], strict=True)]
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Table:
     """Rows and named columns; a column's unit stands at the end of its name (``duration_ms``, ``size_bytes``).
 
@@ -82,37 +83,39 @@ class Table:
 
     Attributes:
         name: what a row is, in the plural.
+        data: the columns as they are kept.
     """
 
-    def __init__(self, name: str, columns: Mapping[str, Column]) -> None:
-        self.name = name
-        self._columns = dict(columns)
-        lengths = {len(column.values) for column in self._columns.values()}
+    name: str
+    data: Mapping[str, Column]
+
+    def __post_init__(self) -> None:
+        lengths = {len(column.values) for column in self.data.values()}
         if len(lengths) != 1:
-            raise ValueError(f"columns of {name} of several lengths: {sorted(lengths)}")
-        (self._length,) = lengths
+            raise ValueError(f"columns of {self.name} of several lengths: {sorted(lengths)}")
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of the columns."""
-        return tuple(self._columns)
+        return tuple(self.data)
 
     def __len__(self) -> int:
-        return self._length
+        return len(next(iter(self.data.values())).values)
 
     def __getitem__(self, column: str) -> NDArray[Any]:
         """A column as a numpy array; words are Python strings, what is unknown is NaN or None."""
-        return self._columns[column].as_array()
+        return self.data[column].as_array()
 
     def __iter__(self) -> Iterator[Any]:
         """The rows as named tuples, made while one iterates; what is unknown is None."""
-        return self._rows(self._length)
+        return self._rows(len(self))
 
     def _rows(self, most: int) -> Iterator[Any]:
         kind = namedtuple(self.name.capitalize(), self.columns)  # type: ignore[misc]
-        for first in range(0, min(most, self._length), _CHUNK):
+        most = min(most, len(self))
+        for first in range(0, most, _CHUNK):
             rows = slice(first, min(first + _CHUNK, most))
-            yield from map(kind._make, zip(*(column.plain(rows) for column in self._columns.values()), strict=True))
+            yield from map(kind._make, zip(*(column.plain(rows) for column in self.data.values()), strict=True))
 
     def to_pandas(self) -> pandas.DataFrame:
         """A DataFrame of pandas; words become categories, integers of which some are unknown become ``Int64``.
@@ -121,7 +124,7 @@ class Table:
             MissingLibraryError: pandas is not installed.
         """
         pd = _library("pandas")
-        frame: pandas.DataFrame = pd.DataFrame({name: _pandas(pd, column) for name, column in self._columns.items()})
+        frame: pandas.DataFrame = pd.DataFrame({name: _pandas(pd, column) for name, column in self.data.items()})
         return frame
 
     def to_polars(self) -> polars.DataFrame:
@@ -131,7 +134,8 @@ class Table:
             MissingLibraryError: polars is not installed.
         """
         pl = _library("polars")
-        return pl.DataFrame({name: _polars(pl, column) for name, column in self._columns.items()})
+        frame: polars.DataFrame = pl.DataFrame({name: _polars(pl, column) for name, column in self.data.items()})
+        return frame
 
     def to_arrow(self) -> pyarrow.Table:
         """A table of Arrow; words become dictionaries, what is unknown becomes null.
@@ -140,10 +144,11 @@ class Table:
             MissingLibraryError: pyarrow is not installed.
         """
         pa = _library("pyarrow")
-        return pa.table({name: _arrow(pa, column) for name, column in self._columns.items()})
+        table: pyarrow.Table = pa.table({name: _arrow(pa, column) for name, column in self.data.items()})
+        return table
 
     def __repr__(self) -> str:
-        return f"<{self.name}: {self._length} rows, {len(self._columns)} columns>"
+        return f"<{self.name}: {len(self)} rows, {len(self.data)} columns>"
 
     def _repr_html_(self) -> str:
         """The first rows, for a notebook: no script, no request, and nothing from a profile is markup."""

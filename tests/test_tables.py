@@ -83,8 +83,8 @@ def test_a_library_that_is_missing_is_one_clear_line(library: str, monkeypatch: 
 @given(st.lists(st.lists(ROW, max_size=6), max_size=4))
 def test_parts_below_one_another(parts: list[list[tuple[Any, ...]]]) -> None:
     names = ("word", "number", "size_ms", "flag")
-    made = [{name: table_of(rows)._columns[name] for name in names} for rows in parts]
-    joined = stacked("things", made, {name: table_of([])._columns[name] for name in names})
+    made = [{name: table_of(rows).data[name] for name in names} for rows in parts]
+    joined = stacked("things", made, {name: table_of([]).data[name] for name in names})
     assert [tuple(row) for row in joined] == [row for rows in parts for row in rows]
 
 
