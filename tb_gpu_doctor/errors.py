@@ -90,6 +90,10 @@ class PackError(DoctorError):
 class MissingLibraryError(DoctorError, ImportError):  # type: ignore[misc]  # both have a `path`
     """A table should become a frame of a library that is not installed; ``library`` among the parameters names it."""
 
+    def __init__(self, code: str, path: str = "", **params: Any) -> None:
+        super().__init__(code, path, **params)
+        self.path = path  # which `ImportError` has a use of its own for
+
     def __str__(self) -> str:
         library = self.params.get("library", "")
         return f"{library} is not installed. Install it with: pip install {library}"

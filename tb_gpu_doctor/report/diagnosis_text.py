@@ -120,8 +120,8 @@ class _Writer:
             )
         for index, finding in enumerate(diagnosis.findings, 1):
             line = Text(f"{index}. ").append_text(_finding_title(finding, lang))
-            cost = cost(finding, lang)
-            yield line.append(f" · {cost}") if cost else line
+            told = cost(finding, lang)
+            yield line.append(f" · {told}") if told else line
         for phrase in (*diagnosis.reasons, *diagnosis.warnings):
             yield Text(f"- {say(phrase, lang)}")
 
