@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tb_gpu_doctor.analysis.results import StepSource
     from tb_gpu_doctor.comparison.check import CheckResult as InnerCheck
+    from tb_gpu_doctor.comparison.check import Status
     from tb_gpu_doctor.comparison.compare import Comparison as InnerComparison
     from tb_gpu_doctor.comparison.history import History as InnerHistory
     from tb_gpu_doctor.diagnosis.model import Finding as InnerFinding
@@ -345,7 +346,7 @@ class CheckResult:
 
     >>> import tb_gpu_doctor
     >>> tb_gpu_doctor.check("demo_logs/input_bound").status
-    'regression'
+    'finding'
     """
 
     def __init__(self, result: InnerCheck, lang: str = "en") -> None:
@@ -353,8 +354,8 @@ class CheckResult:
         self.lang = pick_language(lang)
 
     @property
-    def status(self) -> Literal["pass", "regression", "cannot_tell"]:
-        """A regression beats what cannot be told, which beats a pass."""
+    def status(self) -> Status:
+        """The weightiest failure, else what cannot be told, else a pass."""
         return self._inner.status
 
     @property

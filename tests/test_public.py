@@ -111,7 +111,7 @@ def test_comparison_check_and_history_speak(demo_logs: Path, tmp_path: Path) -> 
     assert comparison.to_dict()["outcome"] == comparison.outcome == "faster"
 
     result = tb_gpu_doctor.check(demo_logs / "input_bound")
-    assert not result.passed and result.to_dict()["status"] == result.status == "regression"
+    assert not result.passed and result.to_dict()["status"] == result.status == "finding"
     assert len(result.messages) == 1 and result.messages[0] in str(result)
     limits = tmp_path / "limits.toml"
     limits.write_text("[findings]\nseverities = []\n[limits]\nidle_share = 0.99\n")
