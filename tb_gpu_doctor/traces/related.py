@@ -6,7 +6,9 @@ That is a guess from names, so it is offered and never done unasked. A session i
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -23,6 +25,10 @@ MAX_APART_S = 15.0
 SEPARATOR = ","
 # Clocks of hosts that nobody keeps can be wrong by so much.
 MAX_CLOCK_ERROR_S = 60.0
+# Folders that processes of one node have for themselves.
+_RANK_FOLDER = re.compile(
+    r"(?:(?:local|global)[_-]?)?(?:rank|worker|proc(?:ess)?|gpu|trainer)[_-]?\d{1,6}", re.IGNORECASE
+)
 # More workers than this are not listed one by one.
 MAX_MEMBERS = 1024
 
@@ -189,6 +195,7 @@ def join_sessions(sessions: Sequence[Session], name: str) -> Session:
     sessions = _distinct(sessions)
     if len(sessions) == 1:
         return sessions[0]
+    sessions = _told_apart(sessions)
     hosts: set[str] = set()
     twice: set[str] = set()
     for session in sessions:
@@ -209,6 +216,21 @@ def join_sessions(sessions: Sequence[Session], name: str) -> Session:
         size_bytes=sum(session.size_bytes for session in sessions),
         homes=tuple(dict.fromkeys(home for session in sessions for home in session.homes)),
     )
+
+
+def _told_apart(sessions: Sequence[Session]) -> list[Session]:
+    """The sessions with hosts such as ``node-a (rank0)`` where ranks of one node have folders of their own."""
+    counts = Counter(host for session in sessions for host in _hosts(session))
+    found = []
+    for session in sessions:
+        rank = next((part for part in reversed(session.run.split("/")) if _RANK_FOLDER.fullmatch(part)), None)
+        if rank is not None:
+            files = tuple(
+                replace(file, host=f"{file.host} ({rank})") if counts[file.host] > 1 else file for file in session.files
+            )
+            session = replace(session, files=files)
+        found.append(session)
+    return found
 
 
 def recorded_apart(recordings: Sequence[tuple[int | None, tuple[int, int] | None]]) -> int | None:

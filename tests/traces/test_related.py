@@ -148,6 +148,15 @@ def test_what_can_be_no_job_says_why(others: list[Session], code: str, said: dic
     assert (raised.value.code, raised.value.params) == (code, said)
 
 
+def test_ranks_of_one_node_in_folders_of_their_own(tmp_path: Path):
+    for rank in range(2):
+        folder = tmp_path / f"rank{rank}" / "plugins" / "profile" / "2026_01_01_00_00_59"
+        folder.mkdir(parents=True)
+        (folder / "node-a.xplane.pb").write_bytes(b"x")
+    joined = join_sessions(find_sessions(str(tmp_path)).sessions, "both")
+    assert [file.host for file in joined.files] == ["node-a (rank0)", "node-a (rank1)"]
+
+
 def test_names_that_ask_for_several():
     known = {name: session(name, name) for name in ("a", "b", "a,b", "c")}
     assert named_sessions("a,b", known.get) == [known["a,b"]], "a name is taken as it stands first"
