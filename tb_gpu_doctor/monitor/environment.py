@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from tb_gpu_doctor.files.secrets import HIDDEN, all_without_secrets, outline_of_cluster
 from tb_gpu_doctor.monitor import environment_host as host
 from tb_gpu_doctor.monitor.devices import choose_devices, list_devices
 from tb_gpu_doctor.monitor.environment_probe import describe, installed, probe
@@ -364,6 +365,18 @@ _NAMES = ("LD_LIBRARY_PATH", "LD_PRELOAD", "WORLD_SIZE", "RANK", "LOCAL_RANK", "
 # The names of secrets, should one begin like a setting.
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|PRIVATE", re.IGNORECASE)
 _MAX_VALUE = 2000
+# Of these the value is told as well, without secrets; of all others only that they are set.
+_TOLD = re.compile(
+    r"CUDA_(?:VISIBLE_DEVICES|DEVICE_ORDER|LAUNCH_BLOCKING|CACHE_\w+|MODULE_LOADING|DEVICE_MAX_CONNECTIONS|HOME|PATH|VERSION)"
+    r"|CUDNN_(?:LOG\w+|VERSION)|CUBLAS_(?:WORKSPACE_CONFIG|LOG\w+)|NVIDIA_(?:VISIBLE_DEVICES|DRIVER_CAPABILITIES|TF32\w*)"
+    r"|NCCL_(?:DEBUG(?:_SUBSYS)?|P2P_\w+|IB_\w+|SOCKET_\w+|NET(?:_GDR\w*|_PLUGIN|_SHARED\w*)?|ALGO|PROTO|SHM_\w+|BUFFSIZE|NTHREADS|M(?:AX|IN)_\w+"
+    r"|TIMEOUT|ASYNC_ERROR_HANDLING|CROSS_NIC|NVLS_\w+|CUMEM_\w+|VERSION)"
+    r"|XLA_(?:FLAGS|PYTHON_\w+)|JAX_(?:PLATFORMS|PLATFORM_NAME|ENABLE_\w+|DISABLE_\w+|DEBUG_\w+|DEFAULT_\w+|LOG_\w+)"
+    r"|PYTORCH_(?:\w*ALLOC_CONF|NVML_\w+|NO_\w+)|TORCH_(?:NCCL_\w+|CUDA_\w+|DISTRIBUTED_DEBUG|LOGS|CUDNN_\w+|NUM_\w+)"
+    r"|OMP_\w+|MKL_NUM\w+|OPENBLAS_NUM\w+|KMP_\w+|(?:HIP|ROCR)_VISIBLE_DEVICES|HSA_OVERRIDE_\w+|KERAS_BACKEND"
+    r"|TF_(?:AUTOTUNE|CPP_|CUDA|CUDNN_|DETERMINISTIC|DISABLE_|ENABLE_|FORCE_|GPU_|NUM_|OVERRIDE_|SYNC_|USE_|XLA_)\w*"
+    r"|TF_CONFIG|LD_LIBRARY_PATH|LD_PRELOAD|(?:WORLD_SIZE|RANK|LOCAL_RANK|SLURM_NTASKS)"
+)
 
 
 def collect(
@@ -410,7 +423,22 @@ def collect(
     main: dict[str, Any] = next((facts for facts in report["frameworks"].values() if "error" not in facts), {})
     report["memory_growth"] = main.get("memory_growth")
     report["problems"] = find_problems(report)
-    return report
+    return _without_secrets(report)
+
+
+def _without_secrets(report: dict[str, Any]) -> dict[str, Any]:
+    """The report as it may be shown and passed on: rules have seen everything, readers need not."""
+    told = {name: value if _TOLD.fullmatch(name) else HIDDEN for name, value in report["settings"].items()}
+    if "TF_CONFIG" in told:
+        told["TF_CONFIG"] = outline_of_cluster(told["TF_CONFIG"])
+    problems = [
+        {**problem, "params": {**params, "value": told[params["name"]]}}
+        if "value" in (params := problem["params"]) and params.get("name") in told
+        else problem
+        for problem in report["problems"]
+    ]
+    safe: dict[str, Any] = all_without_secrets({**report, "settings": told, "problems": problems})
+    return safe
 
 
 def _ask_frameworks(wanted: str | None, in_process: bool, environ: Mapping[str, str]) -> dict[str, Any]:

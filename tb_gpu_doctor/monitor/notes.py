@@ -10,6 +10,7 @@ from functools import lru_cache, wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from tb_gpu_doctor import texts
+from tb_gpu_doctor.files.secrets import all_without_secrets, without_secrets
 
 LOG = logging.getLogger("tb_gpu_doctor")
 MOST_NOTES = 500
@@ -117,6 +118,7 @@ class Notes:
 
     def tell(self, key: str, level: int = logging.WARNING, **params: Any) -> None:
         """Note the text ``recording.<key>`` or ``monitor.<key>``, its parameters strings or numbers."""
+        params = all_without_secrets(params)
         note = {"key": _full(key), "params": params, "sentence": self.words(key, "en", **params)}
         self._add(note, level, lambda: self.words(key, **params))
 
@@ -129,7 +131,8 @@ class Notes:
 
     def sentence(self, sentence: str, level: int = logging.WARNING) -> None:
         """Note a sentence that is already written."""
-        self._add({"key": None, "params": {}, "sentence": sentence}, level, lambda: sentence)
+        safe = without_secrets(sentence)
+        self._add({"key": None, "params": {}, "sentence": safe}, level, lambda: safe)
 
     def _add(self, note: dict[str, Any], level: int, shown: Callable[[], str]) -> None:
         if note["sentence"] in self._known or len(self._known) >= MOST_NOTES:

@@ -17,6 +17,7 @@ from statistics import median
 from types import FrameType
 from typing import Any, Literal
 
+from tb_gpu_doctor.files.secrets import without_secrets
 from tb_gpu_doctor.monitor.notes import LOG, Notes, never_raises
 
 OnHang = Literal["dump", "log"]
@@ -160,7 +161,7 @@ def _frames(frame: FrameType | None) -> list[str]:
     while frame is not None and len(found) < _MOST_FRAMES:
         code = frame.f_code
         path = "/".join(code.co_filename.replace(os.sep, "/").split("/")[-3:])
-        found.append(f"{path}:{frame.f_lineno} {code.co_name}")
+        found.append(without_secrets(f"{path}:{frame.f_lineno} {code.co_name}"))
         frame = frame.f_back
     return found
 

@@ -179,6 +179,20 @@ def test_secrets_and_other_programs_settings_stay_out() -> None:
     assert set(settings) == set(shown)
 
 
+def test_planted_secrets_never_come_out() -> None:
+    planted = "hunter2"
+    environ = {
+        "NCCL_NET_PLUGIN_AUTH": planted, "TORCH_HOME": f"/home/{planted}/.cache", "TF_DUMP_GRAPH_PREFIX": planted,
+        "XLA_FLAGS": f"--xla_dump_to=/home/{planted}/dump", "MASTER_ADDR": planted, "JAX_SOMETHING": planted,
+        "LD_LIBRARY_PATH": f"/home/{planted}/lib", "NCCL_DEBUG": "INFO",
+        "TF_CONFIG": json.dumps({"cluster": {"worker": [f"{planted}:1", "b:2"]}, "task": {"index": 0}}),
+    }  # fmt: skip
+    report = collect("none", environ=environ, root="/nowhere")
+    assert planted not in json.dumps(report)
+    assert set(report["settings"]) == set(environ) and report["settings"]["NCCL_DEBUG"] == "INFO"
+    assert json.loads(report["settings"]["TF_CONFIG"])["tasks"] == {"worker": 2}
+
+
 # --- problems ------------------------------------------------------------------------------------------
 
 
