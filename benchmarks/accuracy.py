@@ -17,7 +17,7 @@ from statistics import median
 from simulator.faults.cases import all_cases
 from simulator.scoring import FaultScore, Score, score
 from simulator.truth import IDLE_CAUSES
-from tb_gpu_doctor.diagnosis.registry import kinds
+from tb_gpu_doctor.diagnosis.rule import kinds
 
 OUT = Path(__file__).with_name("ACCURACY.md")
 _COMMAND = "python -m benchmarks.accuracy"

@@ -12,8 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tb_gpu_doctor.diagnosis.registry import rules
-from tb_gpu_doctor.diagnosis.rule import About, Rule
+from tb_gpu_doctor.diagnosis.rule import About, Rule, rules
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -16,7 +16,7 @@ from tb_gpu_doctor.analysis.facts import file_facts
 from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
 from tb_gpu_doctor.diagnosis.engine import diagnose_files
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Evidence, Finding, GpuRef, Phrase
-from tb_gpu_doctor.diagnosis.registry import kinds
+from tb_gpu_doctor.diagnosis.rule import kinds
 from tb_gpu_doctor.traces.xplane import read_xplane
 
 # A fault that costs less than this share of the run need not be found, nor be named first.

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tb_gpu_doctor import docs_pages
-from tb_gpu_doctor.diagnosis.registry import kinds, rules
+from tb_gpu_doctor.diagnosis.rule import kinds, rules
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 
 PAGES = docs_pages.list_pages()

@@ -49,7 +49,7 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     from tb_gpu_doctor.comparing import summary_of_path
     from tb_gpu_doctor.comparison.check import DEFAULT_FILE, EXIT_STATUS, Limits, check, read_limits
     from tb_gpu_doctor.comparison.compare import Batches
-    from tb_gpu_doctor.diagnosis.registry import kinds
+    from tb_gpu_doctor.diagnosis.rule import kinds
     from tb_gpu_doctor.report.check_report import FORMATS
 
     config = arguments.config or (DEFAULT_FILE if os.path.exists(DEFAULT_FILE) else None)

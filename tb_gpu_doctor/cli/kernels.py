@@ -110,7 +110,7 @@ def _print(
 def _underfilled(result: SessionResult, scaling: tuple[GridScaling, ...]) -> list[Any]:
     """What the diagnosis says of grids that are too small, now that two batch sizes are known."""
     from tb_gpu_doctor.diagnosis.context import Context
-    from tb_gpu_doctor.diagnosis.registry import rule_of
+    from tb_gpu_doctor.diagnosis.rule import rule_of
 
     return list(rule_of("underfilled_gpu").check(Context(result.files, scaling=scaling)))
 

@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from tb_gpu_doctor.analysis.step_costs import PART_IDS
 from tb_gpu_doctor.comparison.summary import MAX_KERNELS, MAX_STEPS, TELEMETRY, FindingSum, KernelSum, RunSummary
-from tb_gpu_doctor.diagnosis.registry import kinds
+from tb_gpu_doctor.diagnosis.rule import kinds
 from tb_gpu_doctor.documents import DamagedDocument, from_json, plain
 from tb_gpu_doctor.errors import DocumentError, RemoteError
 from tb_gpu_doctor.files.fetching import read_head

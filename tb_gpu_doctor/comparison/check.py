@@ -14,7 +14,7 @@ from tb_gpu_doctor.comparison.bootstrap import LEAST_STEPS
 from tb_gpu_doctor.comparison.compare import Batches, Comparison, compare, could_show
 from tb_gpu_doctor.comparison.summary import FindingSum, RunSummary
 from tb_gpu_doctor.diagnosis.model import SEVERITIES, Phrase
-from tb_gpu_doctor.diagnosis.registry import rule_of
+from tb_gpu_doctor.diagnosis.rule import rule_of
 from tb_gpu_doctor.errors import DocumentError
 from tb_gpu_doctor.files.names import scheme_of
 from tb_gpu_doctor.traces.columns import PS_PER_MS

@@ -28,7 +28,7 @@ from tb_gpu_doctor.comparison.kernel_changes import (
 )
 from tb_gpu_doctor.comparison.summary import FindingSum, RunSummary
 from tb_gpu_doctor.diagnosis.model import Phrase
-from tb_gpu_doctor.diagnosis.registry import rule_of, rules
+from tb_gpu_doctor.diagnosis.rule import rule_of, rules
 
 Outcome = Literal["faster", "slower", "same", "inconclusive", "not_comparable"]
 Unit = Literal["step", "sample", "window"]

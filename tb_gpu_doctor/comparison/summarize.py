@@ -12,8 +12,7 @@ from tb_gpu_doctor.analysis.step_costs import PART_IDS
 from tb_gpu_doctor.analysis.steps import order_of_steps, step_keys
 from tb_gpu_doctor.comparison.summary import FindingSum, Float64, KernelSum, RunSummary, fold_kernels, fold_steps
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Finding
-from tb_gpu_doctor.diagnosis.registry import rules
-from tb_gpu_doctor.diagnosis.rule import Fact
+from tb_gpu_doctor.diagnosis.rule import Fact, rules
 from tb_gpu_doctor.diagnosis.rules.step_outliers import Limits as OutlierLimits
 from tb_gpu_doctor.telemetry.joining import Joined
 from tb_gpu_doctor.telemetry.step_times import global_batch

@@ -22,10 +22,9 @@ from tb_gpu_doctor.diagnosis.model import (
     StepsReport,
     Verdict,
 )
-from tb_gpu_doctor.diagnosis.registry import rules
+from tb_gpu_doctor.diagnosis.rule import rules
 from tb_gpu_doctor.diagnosis.rules import short_profile
-from tb_gpu_doctor.diagnosis.telemetry_marks import explain_slow_gpus, mark_inflated
-from tb_gpu_doctor.diagnosis.telemetry_report import report_telemetry
+from tb_gpu_doctor.diagnosis.telemetry_report import explain_slow_gpus, mark_inflated, report_telemetry
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.telemetry.joining import Joined

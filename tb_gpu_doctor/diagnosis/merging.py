@@ -17,7 +17,7 @@ from tb_gpu_doctor.analysis.slow_steps import Outliers, find_outliers
 from tb_gpu_doctor.diagnosis.context import Context, Gpu, ref
 from tb_gpu_doctor.diagnosis.losses import gain_of_causes, idle_per_step, unclaimed_idle
 from tb_gpu_doctor.diagnosis.model import Finding, GpuRef, Phrase
-from tb_gpu_doctor.diagnosis.registry import rules
+from tb_gpu_doctor.diagnosis.rule import rules
 
 # The loss of a cause that must lie in the slow steps for them to be its doing.
 _IN_OUTLIERS = 0.5

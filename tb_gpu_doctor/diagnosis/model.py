@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from tb_gpu_doctor.diagnosis.registry import rule_of
+from tb_gpu_doctor.diagnosis.rule import rule_of
 from tb_gpu_doctor.phrase import Phrase as Phrase
 
 if TYPE_CHECKING:

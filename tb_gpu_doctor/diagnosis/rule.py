@@ -2,13 +2,17 @@
 
 Each file of `diagnosis.rules` holds one `RULE`. Lists of kinds are never written down elsewhere: the order of the
 findings, what a finding costs in words, what a profile could not show and which findings make two runs incomparable
-all follow from these declarations.
+all follow from these declarations. `rules` finds them: a file dropped into the package is a rule, a file taken away
+is none.
 """
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Literal, get_args
 
 from tb_gpu_doctor.analysis.results import Cause
@@ -17,6 +21,8 @@ if TYPE_CHECKING:
     from tb_gpu_doctor.diagnosis.context import Context
     from tb_gpu_doctor.diagnosis.model import Finding
 
+
+PACKAGE = "tb_gpu_doctor.diagnosis.rules"
 # What a finding is about: the training run, the profile that shows it, or the GPUs as telemetry saw them.
 About = Literal["run", "profile", "telemetry"]
 # What its share of the window is: time lost to it, time spent in it, or nothing that it costs.
@@ -101,3 +107,28 @@ class Rule:
     def lengthens_steps(self) -> bool:
         """Whether mending it makes steps shorter; such findings come first, by what that saves."""
         return self.about == "run" and not self.of_kernels
+
+
+@lru_cache(maxsize=1)
+def rules() -> tuple[Rule, ...]:
+    """The rules in their declared order, that of their names where two declare the same place."""
+    package = import_module(PACKAGE)
+    modules = [import_module(f"{PACKAGE}.{entry.name}") for entry in pkgutil.iter_modules(package.__path__)]
+    found: list[Rule] = [module.RULE for module in modules]
+    return tuple(sorted(found, key=lambda rule: (rule.order, rule.kind)))
+
+
+@lru_cache(maxsize=1)
+def _by_kind() -> dict[str, Rule]:
+    return {rule.kind: rule for rule in rules()}
+
+
+def rule_of(kind: str) -> Rule:
+    """The rule that finds a kind; KeyError where there is none."""
+    return _by_kind()[kind]
+
+
+@lru_cache
+def kinds(about: About | None = None) -> frozenset[str]:
+    """Every kind of finding, or those about the run, the profile or the telemetry alone."""
+    return frozenset(rule.kind for rule in rules() if about in (None, rule.about))

@@ -14,12 +14,11 @@ from tb_gpu_doctor.diagnosis.model import (
     StepsReport,
     Verdict,
 )
-from tb_gpu_doctor.diagnosis.registry import rules
+from tb_gpu_doctor.diagnosis.rule import rules
 from tb_gpu_doctor.diagnosis.rules.low_utilization import Limits as LoadLimits
 from tb_gpu_doctor.diagnosis.rules.low_utilization import loads
-from tb_gpu_doctor.diagnosis.telemetry_checks import checks_made, why_no_samples
 from tb_gpu_doctor.diagnosis.telemetry_gpus import names, ref
-from tb_gpu_doctor.diagnosis.telemetry_report import report_telemetry
+from tb_gpu_doctor.diagnosis.telemetry_report import checks_made, report_telemetry, why_no_samples
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.telemetry.joining import Joined, extent, newest
 from tb_gpu_doctor.telemetry.series import Telemetry

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tb_gpu_doctor.diagnosis.registry import rule_of
+from tb_gpu_doctor.diagnosis.rule import rule_of
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import pytest
 
 from tb_gpu_doctor.cli.main import main
 from tb_gpu_doctor.comparison.check import Limits, read_limits
-from tb_gpu_doctor.diagnosis.registry import kinds
+from tb_gpu_doctor.diagnosis.rule import kinds
 
 PAGE = Path(__file__).parents[2] / "docs" / "check.md"
 

@@ -12,7 +12,7 @@ from tb_gpu_doctor.analysis.results import CAUSE_IDS
 from tb_gpu_doctor.analysis.step_costs import PART_IDS
 from tb_gpu_doctor.comparison.check import EXIT_STATUS, FAILURES, CheckResult, Limits, check, read_limits
 from tb_gpu_doctor.comparison.summary import FindingSum, RunSummary
-from tb_gpu_doctor.diagnosis.registry import kinds
+from tb_gpu_doctor.diagnosis.rule import kinds
 from tb_gpu_doctor.errors import DocumentError
 from tests.comparison.summaries import MS, summary
 from tests.comparison.test_compare import finding, noisy

@@ -14,7 +14,7 @@ from tb_gpu_doctor.comparing import compare_paths, summary_of_path
 from tb_gpu_doctor.comparison.check import Limits, check
 from tb_gpu_doctor.comparison.compare import compare
 from tb_gpu_doctor.comparison.summarize import kinds_not_shown
-from tb_gpu_doctor.diagnosis.registry import kinds
+from tb_gpu_doctor.diagnosis.rule import kinds
 from tests.comparison.summaries import read_back, summary, written
 from tests.comparison.test_compare import finding, obstacles
 from tests.diagnosis.build import profile

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.engine import MAX_KERNELS, order_findings
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase, Severity
-from tb_gpu_doctor.diagnosis.registry import kinds
+from tb_gpu_doctor.diagnosis.rule import kinds
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.errors import ProfileError
 from tests.diagnosis.build import MS, arrivals, kernel, profile

@@ -12,7 +12,7 @@ from tb_gpu_doctor.comparison.compare import compare_findings
 from tb_gpu_doctor.comparison.summarize import summarize
 from tb_gpu_doctor.diagnosis.merging import MERGES, Merge, merge_findings
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
-from tb_gpu_doctor.diagnosis.registry import rule_of, rules
+from tb_gpu_doctor.diagnosis.rule import rule_of, rules
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.telemetry.joining import Joined
 from tb_gpu_doctor.texts import has_text

@@ -6,7 +6,7 @@ import pytest
 
 from simulator.faults.cases import PLANTS
 from simulator.scoring import MIN_COST
-from tb_gpu_doctor.diagnosis.registry import kinds
+from tb_gpu_doctor.diagnosis.rule import kinds
 from tests.scenarios.chosen import pair_cases, scored, single_cases
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 
 from simulator.faults.telemetry_runs import HEALTHY, PLANTS, TelemetryRun, healthy_run, planted_run
 from tb_gpu_doctor.diagnosis.model import Finding
-from tb_gpu_doctor.diagnosis.registry import kinds
+from tb_gpu_doctor.diagnosis.rule import kinds
 from tb_gpu_doctor.diagnosis.telemetry_engine import diagnose_telemetry
 
 pytestmark = pytest.mark.slow

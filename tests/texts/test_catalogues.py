@@ -17,7 +17,7 @@ import tb_gpu_doctor
 from tb_gpu_doctor import texts
 from tb_gpu_doctor.analysis.results import CATEGORY_IDS, CAUSE_IDS
 from tb_gpu_doctor.diagnosis.model import SEVERITIES, VERDICTS
-from tb_gpu_doctor.diagnosis.registry import rules
+from tb_gpu_doctor.diagnosis.rule import rules
 from tb_gpu_doctor.texts import UnknownText, all_keys, has_text, languages, pick_language, text
 from tb_gpu_doctor.texts.numbers import LocaleFormatter
 from tb_gpu_doctor.traces.sessions import UNREADABLE_SUFFIXES
@@ -200,7 +200,8 @@ def test_every_advice_is_given_by_some_rule() -> None:
             assert given & used, key
 
 
-# Sentences that stand alone get no facts, but for the advice of these rules, which give them.
+# Sentences that stand alone get no facts, but for advice to which its rule gives them: the stage of a pipeline, and
+# commands for a GPU that are built from what telemetry recorded.
 _GIVEN = {
     "findings.input_bound.advice": {"stage", "at_once", "per_element", "used", "thread"},
     "findings.gpu_lost.advice": {"smi"},

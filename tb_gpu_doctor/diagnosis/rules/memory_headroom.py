@@ -1,6 +1,6 @@
 """Memory that training leaves unused: the batch could grow.
 
-Reads: what the framework's allocator needed at most (`diagnosis.memory_needs`), never what NVML calls used where the
+Reads: what the framework's allocator needed at most (`telemetry_gpus.memory_needs`), never what NVML calls used where the
 framework takes nearly all memory at its start. Says: to about what the batch could grow.
 """
 
@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tb_gpu_doctor.diagnosis.context import Context
-from tb_gpu_doctor.diagnosis.memory_needs import memory_needs
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
-from tb_gpu_doctor.diagnosis.telemetry_gpus import names_of
+from tb_gpu_doctor.diagnosis.telemetry_gpus import memory_needs, names_of
 from tb_gpu_doctor.telemetry.memory import Memory
 from tb_gpu_doctor.telemetry.step_times import global_batch
 

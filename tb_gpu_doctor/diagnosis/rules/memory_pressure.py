@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tb_gpu_doctor.diagnosis.context import Context
-from tb_gpu_doctor.diagnosis.memory_needs import memory_needs
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
-from tb_gpu_doctor.diagnosis.telemetry_gpus import judged, names, names_of, ref, worst_first
+from tb_gpu_doctor.diagnosis.telemetry_gpus import judged, memory_needs, names, names_of, ref, worst_first
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry, extent
 from tb_gpu_doctor.telemetry.memory import Memory, measure
 

@@ -12,8 +12,7 @@ from typing import get_args
 import pytest
 
 import tb_gpu_doctor.diagnosis.rules as package
-from tb_gpu_doctor.diagnosis.registry import kinds, rule_of, rules
-from tb_gpu_doctor.diagnosis.rule import FACTS, About, Cost, Distortion, Rule
+from tb_gpu_doctor.diagnosis.rule import FACTS, About, Cost, Distortion, Rule, kinds, rule_of, rules
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 
 
@@ -67,7 +66,7 @@ def test_kinds_are_told_apart_by_what_they_are_about() -> None:
 def test_no_rule_is_loaded_before_one_is_asked_for() -> None:
     code = """
 import sys
-import tb_gpu_doctor.diagnosis.registry
+import tb_gpu_doctor.diagnosis.rule
 loaded = [name for name in sys.modules if name.startswith("tb_gpu_doctor.diagnosis.rules.")]
 assert not loaded, loaded
 """
