@@ -1,7 +1,7 @@
 """Memory that training leaves unused: the batch could grow.
 
-Reads: what the framework's allocator needed at most (`telemetry_gpus.memory_needs`), never what NVML calls used where the
-framework takes nearly all memory at its start. Says: to about what the batch could grow.
+Reads: what the framework's allocator needed at most (`telemetry_gpus.memory_needs`), never what NVML calls used where
+the framework takes nearly all memory at its start. Says: to about what the batch could grow.
 """
 
 from __future__ import annotations
