@@ -17,7 +17,7 @@ import tb_gpu_doctor
 from tb_gpu_doctor import texts
 from tb_gpu_doctor.analysis.results import CATEGORY_IDS, CAUSE_IDS
 from tb_gpu_doctor.diagnosis.model import SEVERITIES, VERDICTS
-from tb_gpu_doctor.diagnosis.rule import kinds, rules
+from tb_gpu_doctor.diagnosis.rule import rules
 from tb_gpu_doctor.texts import UnknownText, all_keys, has_text, languages, pick_language, text
 from tb_gpu_doctor.texts.numbers import LocaleFormatter
 from tb_gpu_doctor.traces.sessions import UNREADABLE_SUFFIXES
