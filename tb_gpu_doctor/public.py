@@ -136,7 +136,7 @@ def check(
     from tb_gpu_doctor.comparing import summary_of_path
     from tb_gpu_doctor.comparison import check as checking
     from tb_gpu_doctor.comparison.compare import Batches
-    from tb_gpu_doctor.diagnosis.registry import kinds
+    from tb_gpu_doctor.diagnosis.rule import kinds
 
     if limits is None:
         limits = checking.Limits()
