@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tb_gpu_doctor.metrics import THROTTLE_BITS
 from tb_gpu_doctor.monitor.capture_files import Delivery, deliver, free_bytes, session_name
@@ -35,7 +35,8 @@ class CaptureOptions:
     """When to take a profile, and how much at most.
 
     Attributes:
-        profile_steps: first and last step of a profile, or several such pairs. Taken even during the warm-up.
+        profile_steps: first and last step of a profile, or several such pairs; also one step or ``"10,20"``, as
+            Keras takes them. Taken even during the warm-up.
         profile_every: take one whenever this many steps have passed.
         profile_slower: take one when the median step time has risen by this share (0.3: by 30 %).
         profile_below: take one when a GPU's utilization was below ``(percent, samples)`` that many samples in a row.
@@ -51,7 +52,7 @@ class CaptureOptions:
         min_distance: steps between the end of one profile and the next that a trigger asks for.
     """
 
-    profile_steps: tuple[int, int] | Sequence[tuple[int, int]] | None = None
+    profile_steps: int | str | tuple[int, int] | Sequence[tuple[int, int]] | None = None
     profile_every: int | None = None
     profile_slower: float | None = None
     profile_below: tuple[float, int] | None = None
@@ -86,11 +87,15 @@ class CaptureOptions:
     def ranges(self) -> list[tuple[int, int]]:
         """The scheduled profiles as pairs, in order."""
         given = self.profile_steps
-        if not given:
+        # As Keras's TensorBoard callback takes them: one step, 0 for none, or the first and the last with a comma.
+        steps: Any = [int(step) for step in given.split(",")] if isinstance(given, str) else given
+        if not steps:
             return []
-        if len(given) == 2 and all(isinstance(step, int) for step in given):
-            given = [given]  # type: ignore[list-item]
-        return sorted((int(first), int(last)) for first, last in given)  # type: ignore[misc]
+        if isinstance(steps, int):
+            steps = [steps]
+        if len(steps) <= 2 and all(isinstance(step, int) for step in steps):
+            steps = [(steps[0], steps[-1])]
+        return sorted((int(first), int(last)) for first, last in steps)
 
     def reasons(self) -> tuple[str, ...]:
         """Names of the throttle reasons to look for."""
@@ -103,7 +108,7 @@ class CaptureOptions:
     @property
     def idle(self) -> bool:
         """Whether no profile will ever be taken."""
-        asked = (self.profile_steps, self.profile_every, self.profile_slower, self.profile_below, self.reasons())
+        asked = (self.ranges(), self.profile_every, self.profile_slower, self.profile_below, self.reasons())
         return self.max_profiles <= 0 or not any(asked)
 
 
@@ -285,9 +290,16 @@ class Capture:
         )
 
     def close(self) -> None:
-        """Training ends: end what runs, keeping what was recorded."""
-        if self._running is not None:
+        """Training ends: end what runs, keeping what was recorded, and say which profiles are short or never came."""
+        running = self._running
+        if running is not None:
+            if running.scheduled and running.reached < running.last:
+                reached = max(running.reached, running.first)
+                tell(self._recorder, "profile_cut_short", first=running.first, last=running.last, step=reached)
             self.finish()
+        for first, last in self._ranges:
+            tell(self._recorder, "profile_never_came", first=first, last=last)
+        self._ranges.clear()
 
     def _start(self, first: int, last: int, reason: str, scheduled: bool) -> None:
         framework = self._frameworks.training()

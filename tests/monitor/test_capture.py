@@ -104,7 +104,8 @@ def test_nothing_is_asked_for_by_default() -> None:
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [(None, []), ((50, 60), [(50, 60)]), ([(70, 80), (5, 5)], [(5, 5), (70, 80)]), ([[1, 2]], [(1, 2)])],
+    [(None, []), ((50, 60), [(50, 60)]), ([(70, 80), (5, 5)], [(5, 5), (70, 80)]), ([[1, 2]], [(1, 2)]),
+     (10, [(10, 10)]), ("10,20", [(10, 20)]), ("7", [(7, 7)]), (0, []), ((3,), [(3, 3)])],
 )  # fmt: skip
 def test_ranges(given: Any, expected: list[tuple[int, int]]) -> None:
     assert CaptureOptions(profile_steps=given).ranges() == expected
@@ -283,6 +284,16 @@ def test_training_that_ends_early_keeps_the_profile(tmp_path: Path) -> None:
     loop.hooks.close()
     assert loop.recorder.written["profile_1"]["last_step"] == 4
     assert len(list(tmp_path.rglob("*.xplane.pb"))) == 1
+
+
+def test_what_never_came_or_was_cut_short_is_said_at_the_end(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, profile_steps=[(5, 50), (80, 90)])
+    loop.run(20)
+    loop.hooks.close()
+    loop.hooks.close()
+    assert len(loop.recorder.notes) == 2, loop.recorder.notes
+    assert "ended at step 19, amid the profile of steps 5 to 50" in loop.recorder.notes[0]
+    assert "Steps 80 to 90 were to be profiled" in loop.recorder.notes[1]
 
 
 def test_a_profile_that_training_has_left_ends_by_itself(tmp_path: Path) -> None:
