@@ -26,7 +26,7 @@ def write_regressing(logdir: Path, good: int = GOOD, bad: int = BAD) -> list[str
         setup = base("keras", 2, "large", 10, Random(7))
         if index >= good:
             setup = PLANTS["input_bound.map"].apply(setup, 0.3)
-        run = simulate(setup, RUN, 100 + index)
+        run = simulate(setup, RUN, 100 + index, later_s=24 * 3600 * index)
         folder = logdir / RUN / "plugins" / "profile" / name
         folder.mkdir(parents=True)
         (folder / "trainer.xplane.pb").write_bytes(run.space.encode())  # type: ignore[union-attr]

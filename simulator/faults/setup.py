@@ -147,8 +147,15 @@ class _Process:
     stats: WorkStats
 
 
-def simulate(setup: Setup, name: str, seed: int, faults: tuple[Fault, ...] = ()) -> SimulatedRun | SimulatedJob:
-    """Runs a setup; equal arguments give an equal run. Several hosts, each with a process, make a job."""
+def simulate(
+    setup: Setup, name: str, seed: int, faults: tuple[Fault, ...] = (), later_s: int = 0
+) -> SimulatedRun | SimulatedJob:
+    """Runs a setup; equal arguments give an equal run. Several hosts, each with a process, make a job.
+
+    ``later_s`` is how long after all others it began, by the wall clock.
+    """
+    session, start_unix_ns = _SESSION
+    began = (session, start_unix_ns + later_s * 1_000_000_000)
     simulation = new_simulation(seed)
     simulation.processors = setup.processors
     if not setup.clocks:
@@ -156,7 +163,7 @@ def simulate(setup: Setup, name: str, seed: int, faults: tuple[Fault, ...] = ())
         process = _process(setup, simulation, setup.all_gpus, setup.unused, setup.run, exchange)
         simulation.run()
         threads, markers = process.threads, process.markers
-        return finish(name, *_SESSION, process.devices, threads, markers, faults, process.stats, setup.recorder)
+        return finish(name, *began, process.devices, threads, markers, faults, process.stats, setup.recorder)
     exchange = Exchange(simulation, setup.gpus, setup.link_slowdown, _END_SPREAD_US)
     processes = [
         _process(setup, simulation, setup.on_host(host), 0, {**setup.run, **setup.host_run.get(host, {})}, exchange)
@@ -165,13 +172,13 @@ def simulate(setup: Setup, name: str, seed: int, faults: tuple[Fault, ...] = ())
     simulation.run()
     hosts = tuple(
         finish(
-            name, *_SESSION, p.devices, p.threads, p.markers, (), p.stats, setup.recorder, f"gpu-node-{host}",
+            name, *began, p.devices, p.threads, p.markers, (), p.stats, setup.recorder, f"gpu-node-{host}",
             setup.clocks[host],
         )
         for host, p in enumerate(processes)
         if host not in setup.lost_hosts
     )  # fmt: skip
-    return SimulatedJob(name, _SESSION[0], hosts, replace(hosts[0].truth, faults=faults))
+    return SimulatedJob(name, session, hosts, replace(hosts[0].truth, faults=faults))
 
 
 def _process(
