@@ -1,4 +1,4 @@
-"""``gpu-doctor report LOGDIR -o FILE``: the tab of one session as a file that opens anywhere."""
+"""``gpu-doctor report PATH``: the tab of a session as a file that opens anywhere, or its diagnosis as Markdown."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> Parser:
     """Declare the subcommand."""
     parser = add_command(subparsers, "report", execute, lang)
     add_path(parser, lang)
+    parser.add_argument("--markdown", action="store_true", help=text("cli.report.markdown", lang))
     add_output(parser, lang, _DEFAULT)
     add_session(parser, lang)
     return parser
@@ -30,6 +31,8 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     from tb_gpu_doctor.plugin.session_view import analyse
     from tb_gpu_doctor.traces.sessions import find_sessions
 
+    if arguments.markdown:
+        return _markdown(arguments, lang)
     check_writable(arguments.output)
     with opened(arguments.path) as source:
         session = choose_session(find_sessions(source.path), arguments.run, arguments.session)
@@ -46,4 +49,23 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     if made.left_out:
         parts = [text(f"cli.report.parts.{part}", lang) for part in made.left_out]
         print(text("cli.report.left_out", lang, parts=parts), file=sys.stderr)
+    return 0
+
+
+def _markdown(arguments: argparse.Namespace, lang: str) -> int:
+    """The diagnosis for a pull request or a ticket: on standard output, unless a file is named."""
+    from tb_gpu_doctor.api import answer_session, choose_session
+    from tb_gpu_doctor.report.markdown import diagnosis_markdown
+    from tb_gpu_doctor.traces.sessions import find_sessions
+
+    output = None if arguments.output == _DEFAULT else arguments.output
+    if output is not None:
+        check_writable(output)
+    with opened(arguments.path) as source, progress_bar(lang) as report:
+        session = choose_session(find_sessions(source.path), arguments.run, arguments.session)
+        content = diagnosis_markdown(answer_session(session, report).diagnosis, lang)
+    if output is None:
+        print(content, end="")
+    else:
+        write_whole(output, content)
     return 0

@@ -13,6 +13,7 @@ from tb_gpu_doctor.comparison.check import EXIT_STATUS, FAILURES, CheckResult, S
 from tb_gpu_doctor.comparison.compare import Comparison
 from tb_gpu_doctor.documents import to_json
 from tb_gpu_doctor.report.comparison_report import comparison_dict, part_name
+from tb_gpu_doctor.report.markdown import escaped, row, table
 from tb_gpu_doctor.report.sentences import say
 from tb_gpu_doctor.texts import text
 from tb_gpu_doctor.texts.numbers import clean, duration, percent, signed_percent
@@ -150,12 +151,11 @@ def as_markdown(result: CheckResult, lang: str) -> str:
         "",
         escaped(headline(result, lang)),
         "",
-        _row(columns),
-        "| --- | --- | --- |",
+        *table(columns, "lll"),
     ]
     for item in result.items:
         word = f"{_SYMBOLS[item.status]} {status_word(item.status, lang)}"
-        lines.append(_row([f"`{item.id}`", word, escaped(say(item.message, lang))]))
+        lines.append(row([f"`{item.id}`", word, escaped(say(item.message, lang))]))
     if result.comparison is not None:
         lines += _comparison(result.comparison, lang)
     return "\n".join(lines) + "\n"
@@ -164,7 +164,7 @@ def as_markdown(result: CheckResult, lang: str) -> str:
 def _comparison(comparison: Comparison, lang: str) -> list[str]:
     names = [text(f"compare.columns.{name}", lang) for name in ("before", "after", "change")]
     title = text("compare.sections.parts", lang)
-    lines = ["", f"### {escaped(title)}", "", _row(["", *names]), "| --- | ---: | ---: | ---: |"]
+    lines = ["", f"### {escaped(title)}", "", *table(["", *names], "lrrr")]
     for part in comparison.parts:
         moved = part.after - part.before
         if comparison.unit == "window":
@@ -172,7 +172,7 @@ def _comparison(comparison: Comparison, lang: str) -> list[str]:
         else:
             sign = "+" if moved > 0 else "−" if moved < 0 else ""
             cells = [duration(part.before, lang), duration(part.after, lang), sign + duration(abs(moved), lang)]
-        lines.append(_row([escaped(part_name(part.part, lang)), *cells]))
+        lines.append(row([escaped(part_name(part.part, lang)), *cells]))
     if comparison.obstacles:
         lines += ["", *(f"- {escaped(say(phrase, lang))}" for phrase in comparison.obstacles)]
     labels = [
@@ -180,15 +180,6 @@ def _comparison(comparison: Comparison, lang: str) -> list[str]:
         for name, run in zip(names, (comparison.before, comparison.after), strict=False)
     ]
     return [*lines, "", " · ".join(labels)]
-
-
-def _row(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def escaped(value: str) -> str:
-    """Text that Markdown and HTML leave as it is: nothing from a profile becomes a link, an image or a tag."""
-    return re.sub(r"([\\`*_{}\[\]<>()#|~!@])", r"\\\1", value.replace("&", "&amp;")).replace("\n", " ")
 
 
 # By the name that the command takes.

@@ -40,6 +40,7 @@ _PARTS = (
     ("transfer", "▒", "cyan"),
     ("idle", "░", "red"),
 )
+PARTS = tuple(part for part, _, _ in _PARTS)
 _BAR_WIDTH = 32
 _LEAST_BAR_WIDTH = 16
 # What usually stands beside a bar: the GPU, four parts and the largest cause.
@@ -287,15 +288,17 @@ def _verdict_word(diagnosis: Diagnosis, lang: str) -> Text:
 
 def verdict_line(diagnosis: Diagnosis, lang: str) -> Text:
     """The verdict, and the finding or the reason behind it."""
-    line = _verdict_word(diagnosis, lang).append("  ")
+    return _verdict_word(diagnosis, lang).append("  " + verdict_sentence(diagnosis, lang))
+
+
+def verdict_sentence(diagnosis: Diagnosis, lang: str) -> str:
+    """The finding or the reason behind the verdict."""
     if diagnosis.verdict in ("critical", "warning"):
         worst = next(f for f in diagnosis.findings if f.severity == diagnosis.verdict and not f.is_about_profile)
-        line.append(say(worst.title, lang))
-    else:
-        # Of telemetry alone the first reason says what was looked for.
-        summary = [] if diagnosis.format == "telemetry" else [text(f"report.summary.{diagnosis.verdict}", lang)]
-        line.append(" ".join([*summary, *(say(reason, lang) for reason in diagnosis.reasons[:1])]))
-    return line
+        return say(worst.title, lang)
+    # Of telemetry alone the first reason says what was looked for.
+    summary = [] if diagnosis.format == "telemetry" else [text(f"report.summary.{diagnosis.verdict}", lang)]
+    return " ".join([*summary, *(say(reason, lang) for reason in diagnosis.reasons[:1])])
 
 
 def _finding_title(finding: Finding, lang: str) -> Text:

@@ -8,7 +8,8 @@ from xml.etree import ElementTree
 import pytest
 
 from tb_gpu_doctor.comparison.check import FAILURES, CheckResult, Limits, check
-from tb_gpu_doctor.report.check_report import FORMATS, escaped, status_word
+from tb_gpu_doctor.report.check_report import FORMATS, status_word
+from tb_gpu_doctor.report.markdown import escaped
 from tests.comparison.summaries import summary
 from tests.comparison.test_compare import finding, noisy
 
