@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-import tb_gpu_doctor
 from tb_gpu_doctor.analysis.results import Cause
+from tb_gpu_doctor.api import answer_session, choose_session
 from tb_gpu_doctor.cli.main import main
 from tb_gpu_doctor.report.markdown import diagnosis_markdown, escaped
 from tb_gpu_doctor.report.sentences import say
+from tb_gpu_doctor.traces.sessions import find_sessions
 from tests.diagnosis.build import kernel, profile
 from tests.report.test_diagnosis_report import SCENARIOS, diagnosed, report
 
@@ -48,6 +49,7 @@ def test_the_command_prints_or_writes_it(
     path, target = str(demo_logs / "input_bound"), tmp_path / "finding.md"
     assert main(["report", path, "--markdown", "--lang", "en"]) == 0
     words = capsys.readouterr().out
-    assert words == diagnosis_markdown(tb_gpu_doctor.diagnose(path)) and not list(tmp_path.iterdir())
+    answer = answer_session(choose_session(find_sessions(path)))
+    assert words == diagnosis_markdown(answer.diagnosis) and not list(tmp_path.iterdir())
     assert main(["report", path, "--markdown", "-o", str(target), "--lang", "en"]) == 0
     assert target.read_text(encoding="utf-8") == words and not capsys.readouterr().out
