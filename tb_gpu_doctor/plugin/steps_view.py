@@ -64,11 +64,11 @@ def steps_answer(
         np.minimum.at(start, at[used], analysis.steps.start[complete, device] + where.shift.offset)
         np.maximum.at(end, at[used], analysis.steps.end[complete, device] + where.shift.offset)
     numbers = [key[0] for key in order]
+    # where the host cuts the steps, nothing was concluded from kernels that are alike
+    alike = [a.steps.confidence for a in analyses if a.steps.confidence is not None and a.steps.cut_at is None]
     return {
         "source": source,
-        "confidence": min((a.steps.confidence for a in analyses if a.steps.confidence is not None), default=None)
-        if source == "inferred"
-        else None,
+        "confidence": min(alike, default=None) if source == "inferred" else None,
         "gpus": [{"lane": lane, "host": s.host, "gpu": s.device.id} for lane, s in enumerate(timeline.sources)],
         "steps": [
             {
