@@ -6,12 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tb_gpu_doctor.analysis import intervals
 from tb_gpu_doctor.analysis.file_columns import FileColumns, Place
-from tb_gpu_doctor.analysis.idle import gap_rows, sum_by_step
-from tb_gpu_doctor.analysis.results import DeviceAccounting
+from tb_gpu_doctor.analysis.host_names import Kind
+from tb_gpu_doctor.analysis.idle import gap_rows, overlap, sum_by_step
+from tb_gpu_doctor.analysis.results import Cause, DeviceAccounting
 from tb_gpu_doctor.analysis.transfers import Bounces, CopyGroup, Transfers
-from tb_gpu_doctor.traces.columns import CopyKind, Int64
+from tb_gpu_doctor.traces.columns import PS_PER_MS, CopyKind, EventClass, Int64
 
+# Idle time that findings about copies and busy hosts may take from the causes it is charged to, in this order.
+CLAIMABLE = (Cause.SYNC, Cause.HOST_OTHER, Cause.LAUNCH)
+# Shorter events of saving are parts of one, or summaries of a single value.
+_SHORTEST_SAVE = PS_PER_MS
 # Copies of these directions are between the GPU and its host.
 _HOST_COPIES = (CopyKind.H2D, CopyKind.D2H)
 
@@ -62,7 +68,9 @@ class CopyFacts:
     Attributes:
         cost: of all copies but those between GPUs. Not counted is what would be hidden had the host not been late
             before a copy: that is another cause's consequence.
+            Nor are copies that a save asked for.
         cost_without_bounces: the same without what ops on the CPU cost; None where there are none.
+        of_saves: exposed time of copies that bring weights to a save, a part of what saving costs; None without any.
         by_op: what was copied, the most expensive first.
         host_count, host_blocking: copies between GPU and host, and those of them whose call waited.
         host_exposed, host_pageable: exposed time of those copies, and the part of it from memory that is not
@@ -71,6 +79,7 @@ class CopyFacts:
 
     cost: Cost
     cost_without_bounces: Cost | None
+    of_saves: Cost | None
     by_op: tuple[CopiesOfOp, ...]
     host_count: int
     host_blocking: int
@@ -114,11 +123,13 @@ def copy_facts(file: FileColumns, device: int, most: int) -> CopyFacts | None:
     if transfers is None or account is None:
         return None
     bounced = bounces if bounces is not None and bool((bounces.device == device).any()) else None
+    saved = _copies_of_saves(file, transfers, device)
     totals = [t for t in transfers.totals if t.device == device and t.direction in _HOST_COPIES]
     groups = [g for g in transfers.groups if g.device == device and g.direction is not CopyKind.P2P]
     return CopyFacts(
-        cost=_copy_cost(file, account, transfers, None),
-        cost_without_bounces=None if bounced is None else _copy_cost(file, account, transfers, bounced),
+        cost=_copy_cost(file, account, transfers, None, saved),
+        cost_without_bounces=None if bounced is None else _copy_cost(file, account, transfers, bounced, saved),
+        of_saves=saved,
         by_op=tuple(_copies_of_op(file, group, index < most) for index, group in enumerate(groups)),
         host_count=sum(total.count for total in totals),
         host_blocking=sum(total.blocking for total in totals),
@@ -162,13 +173,41 @@ def blocking_waits(file: FileColumns, device: int, taken: Bounces | None) -> Int
     """Time of each gap of a GPU in which the host sat in a blocking copy, less what its bounces take."""
     gaps, rows = file.analysis.gaps, gap_rows(file.analysis.gaps, device)
     assert file.analysis.transfers is not None
-    waits = file.analysis.transfers.gap_wait[rows]
+    # what is charged to input, compiling, saving or allocating is told there
+    waits: Int64 = np.minimum(file.analysis.transfers.gap_wait[rows], gaps.by_cause[rows][:, CLAIMABLE].sum(axis=1))
     if taken is not None:
         waits = np.minimum(waits, gaps.end[rows] - gaps.start[rows] - taken.gap_part[rows])
     return waits
 
 
-def _copy_cost(file: FileColumns, account: DeviceAccounting, transfers: Transfers, taken: Bounces | None) -> Cost:
+def _copies_of_saves(file: FileColumns, transfers: Transfers, device: int) -> Cost | None:
+    """Exposed copies to the host inside saving, or between the GPU's last work before it and its beginning.
+
+    They bring the weights to the file: ``torch.save`` copies by itself, others fetch the values first.
+    """
+    calls, events, host = file.calls, file.trace.device_events, file.trace.host_events
+    saves = np.flatnonzero((calls.kind == Kind.CHECKPOINT) & (host.duration >= _SHORTEST_SAVE))
+    if not len(saves):
+        return None
+    own = events.of_device(device)
+    ends = np.sort(events.end[own][events.klass[own] == EventClass.COMPUTE])
+    begin = host.start[saves]
+    if len(ends):
+        at = np.searchsorted(ends, begin, side="right") - 1
+        begin = np.where(at >= 0, ends[np.maximum(at, 0)], begin)
+    low, high = np.searchsorted(events.device[transfers.rows], [device, device + 1])
+    rows, exposed = transfers.rows[low:high], transfers.exposed[low:high]
+    inside = overlap(intervals.union(begin, host.end[saves]), events.start[rows], events.end[rows])
+    chosen = (events.copy_kind[rows] == CopyKind.D2H) & (exposed > 0) & (inside == events.duration[rows])
+    if not chosen.any():
+        return None
+    by_step = sum_by_step(file.analysis.steps, device, events.start[rows[chosen]], exposed[chosen])
+    return Cost(int(exposed[chosen].sum()), 0, tuple(by_step.tolist()))
+
+
+def _copy_cost(
+    file: FileColumns, account: DeviceAccounting, transfers: Transfers, taken: Bounces | None, saved: Cost | None
+) -> Cost:
     device, gaps = account.device, file.analysis.gaps
     low, high = np.searchsorted(file.trace.device_events.device[transfers.rows], [device, device + 1])
     exposed = account.transfer - int(transfers.late[low:high].sum())
@@ -177,6 +216,9 @@ def _copy_cost(file: FileColumns, account: DeviceAccounting, transfers: Transfer
     if taken is not None:
         exposed -= int(taken.device_copies[device])
         by_step = by_step - taken.step_copies[:, device]
+    if saved is not None:
+        exposed -= saved.exposed
+        by_step = by_step - np.array(saved.by_step, np.int64)
     by_step = by_step + sum_by_step(file.analysis.steps, device, gaps.start[gap_rows(gaps, device)], waits)
     return Cost(max(exposed, 0), int(waits.sum()), tuple(np.maximum(by_step, 0).tolist()))
 

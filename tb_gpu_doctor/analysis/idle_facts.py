@@ -13,7 +13,7 @@ from itertools import product
 
 import numpy as np
 
-from tb_gpu_doctor.analysis.copy_facts import blocking_waits
+from tb_gpu_doctor.analysis.copy_facts import CLAIMABLE, blocking_waits
 from tb_gpu_doctor.analysis.file_columns import FileColumns
 from tb_gpu_doctor.analysis.host_names import Kind
 from tb_gpu_doctor.analysis.idle import gap_rows, sum_by_step
@@ -23,8 +23,6 @@ from tb_gpu_doctor.traces.columns import PS_PER_MS, Int64, UInt8
 
 # A cause with less of the window than this is no story, and its gaps are not looked at.
 LEAST_SHARE = 0.005
-# What may be claimed, in this order.
-_CLAIMABLE = (Cause.SYNC, Cause.HOST_OTHER, Cause.LAUNCH)
 # Gaps whose surroundings are read for a function's name or a save, the costliest first.
 _MAX_READ = 200
 # Host events named behind a cause; the first has most of the time.
@@ -214,7 +212,7 @@ class IdleGathering:
     def _without(self, device: int, table: _GapTable, whole: IdleFacts, amount: Int64) -> IdleFacts:
         """The facts without ``amount`` picoseconds of each gap, as far as they are charged to the host."""
         by_cause, left = table.by_cause.copy(), amount.copy()
-        for cause in _CLAIMABLE:
+        for cause in CLAIMABLE:
             taken = np.minimum(by_cause[:, cause], left)
             by_cause[:, cause] -= taken
             left -= taken
@@ -233,7 +231,7 @@ class IdleGathering:
         per_step = list(whole.per_step)
         if per_step:
             start = self._file.analysis.gaps.start[table.rows]
-            for cause in _CLAIMABLE:
+            for cause in CLAIMABLE:
                 if removed[:, cause].any():
                     lost = sum_by_step(self._file.analysis.steps, device, start, removed[:, cause])
                     per_step[cause] = tuple((np.array(per_step[cause], np.int64) - lost).tolist())

@@ -17,6 +17,7 @@ from tb_gpu_doctor.analysis.analyse import analyse
 from tb_gpu_doctor.analysis.callers import causality
 from tb_gpu_doctor.analysis.idle import find_gaps
 from tb_gpu_doctor.analysis.launches import launch_of
+from tb_gpu_doctor.analysis.lost_events import find_launches
 from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.analysis.steps import find_steps, find_window
 from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
@@ -277,7 +278,7 @@ def test_who_asked_for_copies() -> None:
 def test_real_copies() -> None:
     trace = real_trace("tf_bert_8gpu")
     launch, causes = launch_of(trace), causality(trace)
-    steps = find_steps(trace, launch, causes)
+    steps = find_steps(trace, launch, causes, find_launches(trace))
     window = find_window(trace, steps)
     assert window is not None
     gaps, busy = find_gaps(trace, window, launch, causes), all_busy_sets(trace)

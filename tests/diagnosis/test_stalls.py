@@ -8,6 +8,7 @@ from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.stalls import find_stops
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
+from tb_gpu_doctor.traces.columns import CopyKind, EventClass
 from tests.analysis.small_traces import Recorder
 from tests.diagnosis.loops import COMPUTE, STEP, host, loop, microseconds
 from tests.hosts import AnalysedFile, context_of, diagnosed
@@ -164,3 +165,28 @@ def test_two_causes_come_in_the_order_of_what_they_cost() -> None:
     pauses = {**EVERY_THIRD, 1: 2_000.0, 4: 2_000.0, 7: 2_000.0}
     assert [f.kind for f in diagnosed([host(loop(both, pauses))]).findings][:2] == [
         "checkpoint_stall", "compile_stall"]  # fmt: skip
+
+
+def test_copies_of_the_weights_are_a_part_of_saving() -> None:
+    """Values fetched between the last kernel and the file are saving too; one story, and no finding about copies."""
+    recorder = Recorder()
+    now, number = 100.0, 1
+    for step in range(10):
+        recorder.step("python", step, now, now + 20)
+        recorder.launch("python", now, now + 8, now + 8 + COMPUTE, number)
+        end, number = now + 8 + COMPUTE, number + 1
+        if step in (4, 8):
+            recorder.call("python", "cudaStreamSynchronize", now + 30, end + 2)
+            for _ in range(3):
+                recorder.call("python", "cudaMemcpyAsync", end + 4, end + 1_004, number)
+                recorder.work(
+                    end + 5, end + 1_003, number, klass=EventClass.COPY, copy_kind=CopyKind.D2H, name="Memcpy DtoH"
+                )
+                end, number = end + 1_005, number + 1
+            recorder.call("python", "torch/serialization.py(914): save", end + 5, end + 6_000)
+            end += 6_005
+        now = end + 5
+    made = host(recorder)
+    found = {finding.kind: finding for finding in diagnosed([made]).findings}
+    assert found["checkpoint_stall"].share == pytest.approx(2 * 9_000 / (10 * 8_008 + 2 * 9_020), rel=0.03)
+    assert "transfer_bound" not in found

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from statistics import median
+from dataclasses import dataclass, replace
+from statistics import fmean, median
 
 from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.context import Context, WorkingGpu
-from tb_gpu_doctor.diagnosis.losses import cost_per_step, gap_evidence, unclaimed_idle
+from tb_gpu_doctor.diagnosis.losses import IdleLoss, cost_per_step, gap_evidence, unclaimed_idle
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
 from tb_gpu_doctor.diagnosis.stalls import find_stall
@@ -35,9 +35,9 @@ def check(context: Context) -> Iterator[Finding]:
     stall = find_stall(context, Cause.CHECKPOINT, limits.warning)
     if stall is None:
         return
-    loss, stops = stall.loss, stall.stops
+    loss, stops = _with_copies(stall.loss), stall.stops
     host = _host_time(context, loss.gpus)
-    facts = {**stall.facts, "host": host}
+    facts = {**stall.facts, "share": loss.share, "host": host}
     key = f"findings.{KIND}"
     explanation = [Phrase(f"{key}.explanation", facts)]
     explanation.append(Phrase(f"{key}.{'stops' if stops.steps is None else 'stops_in_steps'}", facts))
@@ -62,6 +62,21 @@ def check(context: Context) -> Iterator[Finding]:
     )
 
 
+def _with_copies(loss: IdleLoss) -> IdleLoss:
+    """The loss together with the copies that bring the weights to the host, which the GPU does not stand idle for."""
+    copies = [(gpu, saved) for gpu in loss.gpus if gpu.facts.copies and (saved := gpu.facts.copies.of_saves)]
+    if not copies:
+        return loss
+    share = sum(saved.exposed / gpu.account.wall for gpu, saved in copies) / len(loss.gpus)
+    per_step = sum(fmean(saved.by_step) for _, saved in copies if saved.by_step) / len(loss.gpus)
+    return replace(
+        loss,
+        share=loss.share + share,
+        per_step=None if loss.per_step is None else loss.per_step + per_step,
+        saving=None if loss.saving is None else loss.saving + per_step,
+    )
+
+
 def _host_time(context: Context, gpus: Sequence[WorkingGpu]) -> float | None:
     """How long the host typically is busy with one of the saves behind the gaps, in picoseconds."""
     lasting: dict[tuple[int, int], int] = {}
@@ -80,5 +95,6 @@ RULE = Rule(
     needs=("host_events",),
     thresholds=Limits(),
     idle_cause=Cause.CHECKPOINT,
+    tells=("checkpoint", "transfer"),
     check=check,
 )
