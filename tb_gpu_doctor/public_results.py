@@ -481,4 +481,5 @@ def _printed(show: Callable[[Console], None]) -> str:
 
 
 def _as_html(printed: str, lang: str) -> str:
-    return f'<pre class="gpu-doctor" lang="{lang}" style="white-space:pre-wrap">{html.escape(printed)}</pre>'
+    style = "white-space:pre-wrap;font-family:monospace"
+    return f'<pre class="gpu-doctor" lang="{lang}" style="{style}">{html.escape(printed)}</pre>'

@@ -35,7 +35,8 @@ _BAR_HEIGHT = 14
 # Between two parts, so that they are told apart without colour.
 _BAR_GAP = 3
 _DIM = "opacity:.78"
-_CODE = "margin:4px 0;padding:6px 8px;border:1px solid rgba(128,128,128,.4);border-radius:4px;background:none"
+_CODE = "margin:4px 0;padding:6px 8px;border:1px solid rgba(128,128,128,.4);border-radius:4px"
+_CODE += ";background:none;font-family:monospace"
 
 
 def html_summary(diagnosis: Diagnosis, lang: str = "en") -> str:
