@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tb_gpu_doctor.analysis.blame import components, who_meets
 from tb_gpu_doctor.analysis.facts import FileFacts, GpuFacts
 from tb_gpu_doctor.analysis.job import Job
 from tb_gpu_doctor.analysis.results import Cause, DeviceAccounting, Float64
@@ -37,7 +38,8 @@ class Arrivals:
 
     Attributes:
         members: the GPUs, shape (p,).
-        behind: picoseconds behind the first, shape (k, p).
+        behind: picoseconds behind the first that are the member's own doing (see `blame`), shape (k, p).
+        among: a number for who meets whom, equal for collectives of the same members; shape (k,).
         start: own start of each collective on the member's clock, shape (k, p); None without collectives.
         step: an id of the step of each row, -1 for none; shape (k,).
         number: its recorded number, shape (k,).
@@ -49,6 +51,7 @@ class Arrivals:
 
     members: tuple[Member, ...]
     behind: Float64
+    among: Int64
     start: Int64 | None
     step: Int64
     number: Int64
@@ -57,14 +60,21 @@ class Arrivals:
     per_step: float | None
 
     def units(self, least: int) -> tuple[Float64, bool]:
-        """``behind`` summed per step, and True; with fewer steps than ``least`` as it is, and False."""
+        """``behind`` summed per step, and True; with fewer steps than ``least`` as it is, and False.
+
+        Who is late to several groups is late once: that to which it is latest counts.
+        """
         numbers, at = np.unique(self.step, return_inverse=True)
         known = numbers >= 0
         if np.count_nonzero(known) < least:
             return self.behind, False
-        summed = np.zeros((len(numbers), len(self.members)))
-        np.add.at(summed, at, self.behind)
-        return summed[known], True
+        most = np.zeros((len(numbers), len(self.members)))
+        for meeting in np.unique(self.among).tolist():
+            rows = np.flatnonzero(self.among == meeting)
+            summed = np.zeros_like(most)
+            np.add.at(summed, at[rows], self.behind[rows])
+            most = np.maximum(most, summed)
+        return most[known], True
 
     def lateness(self, is_late: Callable[[Member], bool], numbers: Sequence[int]) -> tuple[float, float]:
         """How late some members were in the steps of some numbers, and in all; picoseconds."""
@@ -75,11 +85,11 @@ class Arrivals:
 
 
 def find_arrivals(files: Sequence[FileFacts], job: Job) -> Iterator[Arrivals]:
-    """The comparisons that can be made: over all files where they share collectives, else file by file."""
-    found = _of_job(files, job)
-    if found is not None:
+    """The comparisons that can be made: over all GPUs that share collectives, else file by file."""
+    joined = set()
+    for found in _of_job(files, job):
         yield found
-    joined = {id(member.file) for member in found.members} if found is not None else set()
+        joined |= {id(member.file) for member in found.members}
     for file in files:
         if id(file) in joined or file.window is None or sum(gpu.worked for gpu in file.gpus) < 2:
             continue
@@ -88,20 +98,28 @@ def find_arrivals(files: Sequence[FileFacts], job: Job) -> Iterator[Arrivals]:
             yield single
 
 
-def _of_job(files: Sequence[FileFacts], job: Job) -> Arrivals | None:
+def _of_job(files: Sequence[FileFacts], job: Job) -> Iterator[Arrivals]:
+    """Those of each set of GPUs that share collectives, directly or through others; sets that do not are no peers."""
     lateness = job.lateness
     if lateness is None:
-        return None
+        return
     # In one file without marked steps the file's own comparison knows more: it has inferred steps.
     if lateness.method == "one_clock" and (lateness.collectives.step < 0).all():
-        return None
+        return
     found = lateness.collectives
-    members = tuple(
+    members = [
         Member(files[which], device) for which, device in zip(found.trace.tolist(), found.device.tolist(), strict=True)
-    )
+    ]
     # Across clocks less than the error is nothing.
-    behind = np.where(lateness.behind > lateness.error, lateness.behind, 0).astype(np.float64)
-    return _arrivals(members, behind, found.start, found.step, found.step, _waiting)
+    behind = np.where(lateness.behind > lateness.error, lateness.own, 0).astype(np.float64)
+    present = found.present
+    among = who_meets(present)
+    for columns in components(present):
+        rows = np.flatnonzero(present[:, columns].any(axis=1))
+        own, start, step = behind[np.ix_(rows, columns)], found.start[np.ix_(rows, columns)], found.step[rows]
+        made = _arrivals(tuple(members[i] for i in columns), own, among[rows], start, step, step, _waiting)
+        if made is not None:
+            yield made
 
 
 def _of_file(file: FileFacts) -> Arrivals | None:
@@ -114,7 +132,7 @@ def _of_file(file: FileFacts) -> Arrivals | None:
     members = tuple(Member(file, device) for device in known.devices)
     start = np.array(known.first, np.int64)[:, None] + behind
     # by place rather than by number: steps of two loops may carry the same
-    return _arrivals(members, behind.astype(np.float64), start, step, numbers[step], _waiting)
+    return _arrivals(members, behind.astype(np.float64), np.zeros_like(step), start, step, numbers[step], _waiting)
 
 
 def _by_compute(file: FileFacts) -> Arrivals | None:
@@ -129,12 +147,14 @@ def _by_compute(file: FileFacts) -> Arrivals | None:
     members = tuple(Member(file, device) for device in devices)
     number = np.array(file.steps.numbers, np.int64)
     behind = compute - compute.min(axis=1, keepdims=True)
-    return _arrivals(members, behind, None, np.arange(len(number)), number, lambda a: a.communication + a.idle)
+    same, step = np.zeros_like(number), np.arange(len(number))
+    return _arrivals(members, behind, same, None, step, number, lambda a: a.communication + a.idle)
 
 
 def _arrivals(
     members: tuple[Member, ...],
     behind: Float64,
+    among: Int64,
     start: Int64 | None,
     step: Int64,
     number: Int64,
@@ -149,6 +169,7 @@ def _arrivals(
     return Arrivals(
         members=members,
         behind=behind,
+        among=among,
         start=start,
         step=step,
         number=number,

@@ -16,9 +16,11 @@ from tb_gpu_doctor.analysis import intervals
 from tb_gpu_doctor.analysis.file_columns import FileColumns, Place
 from tb_gpu_doctor.analysis.intervals import IntervalSet
 from tb_gpu_doctor.analysis.trace_analysis import candidates_of
-from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Int64
+from tb_gpu_doctor.traces.columns import PS_PER_US, CopyKind, EventClass, Int64
 
 Stretches = tuple[tuple[int, ...], tuple[int, ...]]
+# A kernel that waits for a collective may seem to begin so long before it is done.
+_GOES_ON = 5 * PS_PER_US
 # So many stretches of exposed communication are told as they are, and one more for two collectives. Of more, the
 # short ones between them become one: computation that covers a collective leaves thousands of slivers.
 _MOST_STRETCHES = 64
@@ -239,7 +241,48 @@ def split_communication(facts: ExposedFacts, start: Int64, end: Int64, wait: Int
     matched = wait >= 0
     moves = _joined([as_intervals(facts.moving), (start[matched] + wait[matched], end[matched])])
     unsplit = _joined([moves, as_intervals(facts.unmatched), (start[~matched], end[~matched])])
+    held_up = waits_that_hold_up(start[matched], wait[matched], end[matched], (begin, stop))
+    if len(begin) and len(held_up[0]):
+        free = intervals.complement(held_up, int(begin[0]), int(stop[-1]))
+        moves, unsplit = intervals.intersect(moves, free), intervals.intersect(unsplit, free)
     return _part(whole, moves), _part(whole, unsplit), whole
+
+
+def waits_that_hold_up(start: Int64, wait: Int64, end: Int64, exposed: IntervalSet) -> IntervalSet:
+    """When a GPU waits in a collective because it can do nothing else before that is done.
+
+    A GPU that does nothing but communicate goes on when what it needs is done. Where several collectives run at once on
+    streams of their own, that is the last of them that ends before it goes on: a reduction of gradients that waits
+    or moves in the background holds nobody up who waits for its neighbour meanwhile.
+
+    Args:
+        start: of the GPU's collectives, rising, shape (n,).
+        wait: time inside each before the last GPU had entered, shape (n,).
+        end: of them, shape (n,).
+        exposed: when the GPU communicates and computes nothing.
+    """
+    pieces: list[tuple[int, int]] = []
+    reach = np.maximum.accumulate(end) if len(end) else end
+    firsts, lasts = np.searchsorted(reach, exposed[0], side="right"), np.searchsorted(start, exposed[1])
+    for begin, stop, first, last in zip(*(a.tolist() for a in (*exposed, firsts, lasts)), strict=True):
+        held = end[first:last] <= stop + _GOES_ON
+        rows = np.flatnonzero(held) + first
+        here = []
+        free = stop
+        for row in rows[np.argsort(-end[rows], kind="stable")].tolist():
+            low, high = max(begin, int(start[row])), min(int(start[row] + wait[row]), free)
+            if low < high:
+                here.append((low, high))
+            free = min(free, int(start[row]))
+        pieces += here[::-1]
+    found = np.array(pieces, np.int64).reshape(-1, 2)
+    return found[:, 0], found[:, 1]
+
+
+def exposed_within(facts: ExposedFacts, found: IntervalSet) -> Exposed:
+    """What of some intervals is exposed communication."""
+    begin, stop = as_intervals(facts.whole)
+    return _part(Exposed(begin, stop, stop - begin - np.array(facts.hidden, np.int64)), found)
 
 
 def _part(whole: Exposed, found: IntervalSet) -> Exposed:

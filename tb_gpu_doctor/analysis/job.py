@@ -10,15 +10,21 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
+from tb_gpu_doctor.analysis.blame import Waiting, own_lateness
 from tb_gpu_doctor.analysis.clocks import Clocks, find_clocks
 from tb_gpu_doctor.analysis.collectives import NEEDS_ALL, NOT_FOR_ALL, CollectiveKind, bus_factor
 from tb_gpu_doctor.analysis.communication_facts import Exposed as ExposedPart
-from tb_gpu_doctor.analysis.communication_facts import split_communication
+from tb_gpu_doctor.analysis.communication_facts import (
+    as_intervals,
+    exposed_within,
+    split_communication,
+    waits_that_hold_up,
+)
 from tb_gpu_doctor.analysis.facts import FileFacts
 from tb_gpu_doctor.analysis.job_collectives import Collectives, match_collectives
 from tb_gpu_doctor.analysis.results import BoolArray, Cause, Float64
@@ -42,6 +48,7 @@ class JobLateness:
         error: how wrong ``behind`` can be between two files, picoseconds; 0 on one clock.
         behind: arrival after the first of the collective's participants, 0 where absent; shape (k, p).
         wait: time inside before the last had come, at most the own duration; shape (k, p).
+        own: the part of ``behind`` that a participant does not owe to others, see `blame`; shape (k, p).
     """
 
     collectives: Collectives
@@ -49,6 +56,7 @@ class JobLateness:
     error: int
     behind: Int64
     wait: Int64
+    own: Int64
 
 
 @dataclass(frozen=True)
@@ -156,6 +164,8 @@ def analyse_job(files: Sequence[FileFacts]) -> Job:
     if collectives is not None and clocks.problem != "contradiction":
         lateness = lateness_of_job(collectives, clocks)
     meetings = _all_meetings(files, lateness)
+    if lateness is not None:
+        lateness = _with_blame(files, lateness)
     return Job(
         collectives,
         clocks,
@@ -198,13 +208,33 @@ def lateness_of_job(collectives: Collectives, clocks: Clocks) -> JobLateness | N
     low, high = np.iinfo(np.int64).min, np.iinfo(np.int64).max
     first = np.where(present, arrival, high).min(axis=1, keepdims=True)
     last = np.where(present, arrival, low).max(axis=1, keepdims=True)
+    behind = np.where(present, arrival - first, 0)
     return JobLateness(
         collectives=found,
         method=method,
         error=0 if one_clock else error,
-        behind=np.where(present, arrival - first, 0),
+        behind=behind,
         wait=np.where(present, np.clip(last - arrival, 0, duration), 0),
+        own=behind,
     )
+
+
+def _with_blame(files: Sequence[FileFacts], lateness: JobLateness) -> JobLateness:
+    """The lateness with what of it is owed to others, where there are several groups."""
+    found = lateness.collectives
+    waiting: dict[int, Waiting] = {}
+    begin: dict[int, int] = {}
+    for column, (which, device) in enumerate(zip(found.trace.tolist(), found.device.tolist(), strict=True)):
+        window, exposed = files[which].window, files[which].gpus[device].exposed
+        if exposed is None or window is None:
+            continue
+        rows = np.flatnonzero(found.present[:, column])
+        rows = rows[np.argsort(found.start[rows, column], kind="stable")]
+        start, end, wait = found.start[rows, column], found.end[rows, column], lateness.wait[rows, column]
+        held_up = waits_that_hold_up(start, wait, end, as_intervals(exposed.whole))
+        waiting[column] = exposed_within(exposed, held_up).inside
+        begin[column] = window.start
+    return replace(lateness, own=own_lateness(lateness.behind, found.start, found.present, waiting, begin))
 
 
 def _meet(found: Collectives, clocks: Clocks) -> BoolArray:

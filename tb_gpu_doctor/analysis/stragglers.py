@@ -224,8 +224,8 @@ def find_turns(files: Sequence[FileFacts], job: Job, most: int) -> Turns | None:
             shares.append((member, exposed.waiting / account.wall))
     if not shares:
         return None
-    last = np.argmax(lateness.behind, axis=1)
-    counts = np.bincount(last[lateness.behind.max(axis=1) > lateness.error], minlength=len(places))
+    last = np.argmax(lateness.own, axis=1)
+    counts = np.bincount(last[lateness.own.max(axis=1) > lateness.error], minlength=len(places))
     worst = int(np.argmax(counts))
     longest, waits = [], lateness.wait.max(axis=1)
     for row in np.argsort(-waits, kind="stable")[:most].tolist():
