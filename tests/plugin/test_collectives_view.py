@@ -77,7 +77,7 @@ def test_recorded_megatron() -> None:
     if not folder.is_dir():
         pytest.skip(f"real profile not present ({folder})")
     session = find_sessions(str(folder)).sessions[0]
-    view = SessionView(session, diagnose_session(session))
+    view = SessionView(session, diagnose_session(session, with_columns=True))
     answer = json.loads(view.collectives_json)
     rows = answer["rows"]
     assert {row["kind"] for row in rows} == {"all_reduce"} and sum(row["count"] for row in rows) == 84

@@ -26,7 +26,7 @@ def view(request: pytest.FixtureRequest) -> SessionView:
     if not path.is_dir():
         pytest.fail(f"demo_logs/{request.param} not present: run make demo-logs")
     session = choose_session(find_sessions(str(path)))
-    return SessionView(session, diagnose_session(session))
+    return SessionView(session, diagnose_session(session, with_columns=True))
 
 
 def table(view: SessionView, by: Any = "gpu") -> dict[str, Any]:
@@ -161,7 +161,7 @@ def test_fusible_runs_of_an_eager_run(shared_traces: Path) -> None:
     if not folder.is_dir():
         pytest.skip("recorded profile not present (kineto_diff_control_a100)")
     session = choose_session(find_sessions(str(folder)))
-    made = SessionView(session, diagnose_session(session))
+    made = SessionView(session, diagnose_session(session, with_columns=True))
     answer = json.loads(made.kernels.fusion_json)
     assert answer["candidates"] and not answer["truncated"]
     savings = [candidate["saving_ms"] for candidate in answer["candidates"]]
