@@ -77,4 +77,3 @@ METRICS: tuple[Metric, ...] = (
 )
 
 BY_ID: dict[str, Metric] = {metric.id: metric for metric in METRICS}
-BY_TAG: dict[str, Metric] = {metric.tag: metric for metric in METRICS}

@@ -73,10 +73,6 @@ def summarise(trace: Trace, window: Window, steps: Steps, busy_of: BusySets) -> 
         used = end >= 0
         busy_steps = np.where(used, _overlap(busy_set, start, end), 0)
         compute_steps = np.where(used, _overlap(compute_set, start, end), 0)
-        of_step = steps.event_step[rows]
-        counts = np.bincount(
-            of_step[(of_step >= 0) & (events.klass[rows] <= EventClass.COMMUNICATION)], minlength=len(steps.number)
-        )
         busy = int(_overlap(busy_set, np.array([low]), np.array([high]))[0])
         compute = int(_overlap(compute_set, np.array([low]), np.array([high]))[0])
         result.append(
@@ -87,8 +83,6 @@ def summarise(trace: Trace, window: Window, steps: Steps, busy_of: BusySets) -> 
                 busy=busy,
                 compute=compute,
                 idle=window.length - busy,
-                kernels_per_step=counts[complete].astype(np.int64) if len(complete) else np.zeros(0, np.int64),
-                busy_per_step=busy_steps,
                 compute_per_step=compute_steps,
                 idle_per_step=np.where(used, end - start - busy_steps, 0),
             )

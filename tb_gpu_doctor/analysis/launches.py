@@ -15,10 +15,10 @@ import numpy as np
 from tb_gpu_doctor.analysis import intervals
 from tb_gpu_doctor.analysis.callers import Causality
 from tb_gpu_doctor.analysis.idle import gap_rows, sum_by_step
-from tb_gpu_doctor.analysis.intervals import IntervalSet, measure, union
+from tb_gpu_doctor.analysis.intervals import IntervalSet
 from tb_gpu_doctor.analysis.results import Cause, Float64, Gaps, LaunchStats, Steps, Window
 from tb_gpu_doctor.traces.columns import PS_PER_MS, PS_PER_US, EventClass, Float32, Int64, Trace
-from tb_gpu_doctor.traces.grouping import distinct, group, rows_by
+from tb_gpu_doctor.traces.grouping import distinct, group
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,6 @@ class LaunchQueue:
         mean_depth: work that was launched and had not started, the mean over time.
         max_depth: the most of it at one time.
         empty: time in which nothing was launched and waiting.
-        delay_p10, delay_median, delay_p90: from the launch call to the start of its work, at least 0.
         kernels: compute kernels in the window; ``short_kernels`` of them run less than 10 us.
         kernel_time, short_time: their durations.
         border_idle: idle time charged to `launch` before the first work of a step.
@@ -48,9 +47,6 @@ class LaunchQueue:
     mean_depth: float
     max_depth: int
     empty: int
-    delay_p10: int
-    delay_median: int
-    delay_p90: int
     kernels: int
     short_kernels: int
     kernel_time: int
@@ -141,13 +137,6 @@ def launch_of(trace: Trace) -> Int64:
     return found
 
 
-def _time_inside(trace: Trace, calls: Int64) -> int:
-    """Union of the calls' times per thread, summed: a driver call inside a runtime call counts once."""
-    host = trace.host_events
-    parts = (calls[index] for _, index in rows_by(host.thread[calls]))
-    return sum(measure(union(host.start[rows], host.end[rows])) for rows in parts)
-
-
 def launch_stats(trace: Trace, launch: Int64, window: Window) -> tuple[LaunchStats, ...]:
     """How the host launched, for each device with events."""
     events = trace.device_events
@@ -164,7 +153,6 @@ def launch_stats(trace: Trace, launch: Int64, window: Window) -> tuple[LaunchSta
             LaunchStats(
                 device=device.index,
                 launches=len(calls),
-                host_time=_time_inside(trace, calls),
                 short_kernels=int(np.count_nonzero(durations < SHORT_KERNEL)),
                 median_kernel=int(np.median(durations)) if len(durations) else 0,
             )
@@ -204,7 +192,6 @@ def _queue(
     call = np.minimum(host.start[rows], began)  # clocks are joined once: a launch may seem to start after its work
     calls = distinct(rows)
     depth = _depth(window, call, began)
-    delay = np.sort(_sample(began - call))
     compute = inside & (events.klass[own] == EventClass.COMPUTE)
     times = duration[compute]
     border, inner = _launch_idle(steps, gaps, device)
@@ -216,9 +203,6 @@ def _queue(
         mean_depth=depth[0],
         max_depth=depth[1],
         empty=depth[2],
-        delay_p10=int(delay[len(delay) // 10]),
-        delay_median=int(delay[len(delay) // 2]),
-        delay_p90=int(delay[len(delay) * 9 // 10]),
         kernels=len(times),
         short_kernels=int(np.count_nonzero(times < SHORT_KERNEL)),
         kernel_time=intervals.exact_sum(times),

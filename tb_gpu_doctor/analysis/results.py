@@ -182,8 +182,6 @@ class DeviceSummary:
     busy: int
     compute: int
     idle: int
-    kernels_per_step: Int64
-    busy_per_step: Int64
     compute_per_step: Int64
     idle_per_step: Int64
 
@@ -230,13 +228,11 @@ class LaunchStats:
     Attributes:
         device: device index.
         launches: launch calls that led to events in the window.
-        host_time: union of the time spent inside those calls, per launching thread, summed.
         short_kernels: compute kernels shorter than 10 us.
         median_kernel: median duration of compute kernels.
     """
 
     device: int
     launches: int
-    host_time: int
     short_kernels: int
     median_kernel: int

@@ -31,7 +31,7 @@ class CopyTotals:
     Attributes:
         device: device index.
         direction: `CopyKind`; ``NONE`` stands for memsets.
-        count: how many; ``pageable`` and ``pinned`` of them by their host memory, the others unknown.
+        count: how many.
         blocking: those whose call returned only when the copy was done.
         size_bytes: of those with a known size, ``sized_time`` their durations.
         time: durations inside the window.
@@ -43,8 +43,6 @@ class CopyTotals:
     device: int
     direction: CopyKind
     count: int
-    pageable: int
-    pinned: int
     blocking: int
     size_bytes: int
     sized_time: int
@@ -313,8 +311,6 @@ def _totals(
                 device=device,
                 direction=CopyKind(direction),
                 count=int(np.count_nonzero(mine)),
-                pageable=int(np.count_nonzero(memory == 1)),
-                pinned=int(np.count_nonzero(memory == 0)),
                 blocking=int(np.count_nonzero(blocking & mine)),
                 size_bytes=intervals.exact_sum(size[sized]),
                 sized_time=intervals.exact_sum(events.duration[rows][sized]),

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 Severity = Literal["critical", "warning", "info"]
 Verdict = Literal["critical", "warning", "ok", "cannot_tell"]
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
-VERDICTS: tuple[Verdict, ...] = ("critical", "warning", "ok", "cannot_tell")
 
 
 @dataclass(frozen=True, order=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 from tb_gpu_doctor.analysis.results import Cause
 
@@ -49,7 +49,6 @@ Fact = Literal[
     "allocators",  # what the framework's allocators needed
     "telemetry",  # what a monitor recorded beside training
 ]
-FACTS: tuple[Fact, ...] = get_args(Fact)
 
 
 @dataclass(frozen=True)

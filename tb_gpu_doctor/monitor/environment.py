@@ -27,7 +27,6 @@ CRITICAL, WARNING, INFO = "critical", "warning", "info"
 _ORDER = {CRITICAL: 0, WARNING: 1, INFO: 2}
 SMALL_SHARED_MEMORY = 1 << 30
 NEARLY_FULL = 0.9
-_GIB = 1 << 30
 
 
 def _problem(code: str, severity: str, **params: Any) -> Problem:

@@ -163,7 +163,6 @@ class GpuDoctorCallback(_Callback):  # type: ignore[misc]
         self._capture = capture or CaptureOptions(**options)
         self._batch_size = batch_size
         self._batches = Batches(batch_size, None)
-        self._begun = 0  # steps before this epoch, in the whole training
         self._base: int | None = None
         self._first = 0  # number of the step that runs
         self._done = 0  # steps of this fit

@@ -79,11 +79,6 @@ class Sampler:
         self._gpus = [_Gpu(device) for device in devices]
         self._tick = 0
 
-    @property
-    def any_left(self) -> bool:
-        """Whether a GPU still answers."""
-        return any(not gpu.lost for gpu in self._gpus)
-
     def renew(self, nvml: Nvml, devices: Sequence[Device]) -> None:
         """Go on after the driver was reloaded: the same GPUs, with new handles."""
         self._nvml = nvml

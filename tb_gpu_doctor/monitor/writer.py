@@ -94,11 +94,6 @@ class PointClock:
             return self._samples - 1
         return None
 
-    @property
-    def restarted(self) -> bool:
-        """Whether training's steps have begun anew."""
-        return self._offset != 0
-
 
 class Folder:
     """Folds the samples of all GPUs, each metric by its rule."""

@@ -11,7 +11,7 @@ from tb_gpu_doctor.files.names import is_remote
 from tb_gpu_doctor.files.system import files_at
 from tb_gpu_doctor.packing.names import Names
 from tb_gpu_doctor.packing.telemetry_rewrite import redacted_file_name, redacted_run
-from tb_gpu_doctor.recording_format import FILE_SUFFIX, FOLDER
+from tb_gpu_doctor.recording_format import FOLDER
 from tb_gpu_doctor.traces.sessions import PROFILE_FOLDER, ProfileFile, Session
 from tb_gpu_doctor.traces.telemetry_homes import Home, recording_files
 from tb_gpu_doctor.traces.torch_names import natural_key, torch_stem, worker_of
@@ -158,8 +158,3 @@ def _home_path(home: Home, path: str, names: Names | None) -> str:
         return "/".join((*run, FOLDER, *folder.split("/") * bool(folder), name))
     new = redacted_run(f"{FOLDER}/{folder}" if folder else FOLDER, names)
     return "/".join((*run, new, redacted_file_name(name, names)))
-
-
-def is_recording(path: str) -> bool:
-    """Whether an event file is a recording, not only scalars."""
-    return path.endswith(FILE_SUFFIX)

@@ -29,7 +29,6 @@ Progress = Callable[[str, float], None]
 FORMAT = 1
 MANIFEST = "gpu_doctor_pack.json"
 DIAGNOSES = "diagnosis"
-SUFFIX = ".gpudoctor.zip"
 # Shares of the work.
 _WRITTEN, _DIAGNOSED, _COMPARED = 0.3, 0.6, 0.9
 

@@ -57,11 +57,6 @@ def find_recordings(
     return list(_walk(os.fspath(logdir), [] if problems is None else problems))
 
 
-def has_recording(logdir: str | os.PathLike[str]) -> bool:
-    """Whether a recording lies below a path; ends at the first one."""
-    return next(_walk(os.fspath(logdir), []), None) is not None
-
-
 def _walk(root: str, problems: list[tuple[str, str]]) -> Iterator[RecordingFile]:
     root = local_path(root)
     files = files_at(root)

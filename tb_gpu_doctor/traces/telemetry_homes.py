@@ -51,12 +51,6 @@ def recording_files(folder: str) -> list[tuple[str, str]]:
     return sorted(found)
 
 
-def home_of(run: str) -> str:
-    """The run that a monitor was started for: the part of a recording's folder before the monitor's own."""
-    parts = run.split("/")
-    return "/".join(parts[: parts.index(FOLDER)]) if FOLDER in parts else run
-
-
 def nearest_homes(run: str, homes: Iterable[str]) -> tuple[str, ...]:
     """The homes whose common folder with ``run`` is nearest, several when equally near.
 

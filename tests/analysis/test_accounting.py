@@ -80,15 +80,12 @@ def test_summaries(trace: Trace) -> None:
         assert (summary.kernels, summary.copies) == (is_kernel.count(True), is_kernel.count(False))
         for at, step in enumerate(complete):
             start, end = int(steps.start[step, gpu]), int(steps.end[step, gpu])
-            of_step = [row for _, _, row in brute_force.spans(trace, gpu, kernels) if steps.event_step[row] == step]
-            assert summary.kernels_per_step[at] == len(of_step)
             if end < 0:
-                assert summary.busy_per_step[at] == summary.compute_per_step[at] == summary.idle_per_step[at] == 0
+                assert summary.compute_per_step[at] == summary.idle_per_step[at] == 0
                 continue
             sweep = brute_force.accounting(trace, gpu, start, end) if end > start else dict.fromkeys(Category, 0)
             assert summary.compute_per_step[at] == sweep[Category.COMPUTE]
             assert summary.idle_per_step[at] == sweep[Category.IDLE]
-            assert summary.busy_per_step[at] == end - start - sweep[Category.IDLE]
 
 
 def test_priorities_where_work_overlaps() -> None:

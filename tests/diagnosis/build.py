@@ -167,8 +167,6 @@ def profile(
                 busy=account.busy,
                 compute=int(per_step.sum()),
                 idle=account.idle,
-                kernels_per_step=np.full(steps, 100, np.int64),
-                busy_per_step=per_step,
                 compute_per_step=per_step,
                 idle_per_step=np.full(steps, account.idle // max(steps, 1), np.int64),
             )
@@ -183,7 +181,7 @@ def profile(
         summaries=tuple(summaries),
         lateness=lateness,
         kernels=KernelTable(tuple(kernels), (0.5,) * gpus, (1.0,) * gpus),
-        launches=tuple(LaunchStats(gpu, 5000, MS, 4000, 2_000_000) for gpu in working),
+        launches=tuple(LaunchStats(gpu, 5000, 4000, 2_000_000) for gpu in working),
         step_costs=step_costs(step_table, gap_table, lateness) if steps else None,
     )
     return AnalysedFile(label, made, analysis)

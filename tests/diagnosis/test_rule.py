@@ -12,7 +12,7 @@ from typing import get_args
 import pytest
 
 import tb_gpu_doctor.diagnosis.rules as package
-from tb_gpu_doctor.diagnosis.rule import FACTS, About, Cost, Distortion, Rule, kinds, rule_of, rules
+from tb_gpu_doctor.diagnosis.rule import About, Cost, Distortion, Fact, Rule, kinds, rule_of, rules
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 
 
@@ -32,7 +32,7 @@ def test_the_order_is_declared_and_without_ties() -> None:
 def test_a_rule_declares_itself_whole(rule: Rule) -> None:
     assert rule_of(rule.kind) is rule
     assert rule.about in get_args(About) and rule.cost in get_args(Cost) and rule.distorts in get_args(Distortion)
-    assert rule.reads and set(rule.reads) <= set(FACTS)
+    assert rule.reads and set(rule.reads) <= set(get_args(Fact))
     assert set(rule.needs) <= set(rule.reads), "what it needs it reads"
     costs = rule.about == "run" or rule.proves_no_health
     assert rule.cost == "none" or costs, "only what a run does costs time, and what nobody can explain"
@@ -44,7 +44,7 @@ def test_a_rule_declares_itself_whole(rule: Rule) -> None:
 
 
 def test_every_fact_is_read() -> None:
-    assert {fact for rule in rules() for fact in rule.reads} == set(FACTS)
+    assert {fact for rule in rules() for fact in rule.reads} == set(get_args(Fact))
 
 
 def test_thresholds_are_the_rules_own_unless_changed() -> None:

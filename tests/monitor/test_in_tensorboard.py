@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from simulator.nvml_stub.record import SpanAt, StepAt, Training, record
-from tb_gpu_doctor.metrics import BY_TAG, METRICS
+from tb_gpu_doctor.metrics import METRICS
 from tb_gpu_doctor.telemetry.recordings import read_telemetry
 from tests import nvml as stub_of_tests
 from tests.tensorboard_server import TensorBoard, tensorboard
@@ -33,6 +33,7 @@ gpu * nvlink_rx 0:0 600:600000
 gpu * process self 2e9
 """
 SECONDS = 860
+BY_TAG = {metric.tag: metric for metric in METRICS}
 STEPS = [StepAt(number, 20 + 0.7 * (number + 1), 0.7, 64) for number in range(1200)]
 
 

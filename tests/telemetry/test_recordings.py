@@ -19,7 +19,7 @@ from tb_gpu_doctor import recording_format as form
 from tb_gpu_doctor.metrics import METRICS
 from tb_gpu_doctor.monitor.event_file import EventFile, Origin
 from tb_gpu_doctor.telemetry import decode, recordings
-from tb_gpu_doctor.telemetry.recordings import TelemetryReader, has_recording, read_telemetry
+from tb_gpu_doctor.telemetry.recordings import TelemetryReader, find_recordings, read_telemetry
 from tests.telemetry.recorded import SECOND, START_NS, Recorded
 
 VALUES = st.one_of(st.just(float("nan")), st.floats(-1e15, 1e15))
@@ -326,15 +326,15 @@ def test_recordings_are_found_at_any_depth_and_loops_end(tmp_path: Path) -> None
     assert len(read_telemetry(file).recordings) == 1
 
 
-def test_has_recording_opens_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not has_recording(tmp_path)
-    assert not has_recording(tmp_path / "missing")
-    assert not has_recording("memory://no/such/logs")
+def test_finding_recordings_opens_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not find_recordings(tmp_path)
+    assert not find_recordings(tmp_path / "missing")
+    assert not find_recordings("memory://no/such/logs")
     (tmp_path / "events.out.tfevents.1.host.1.0").write_bytes(b"")
-    assert not has_recording(tmp_path)
+    assert not find_recordings(tmp_path)
     recorded_file(tmp_path / "run", ticks=1)
     monkeypatch.setattr("builtins.open", None)
-    assert has_recording(tmp_path)
+    assert find_recordings(tmp_path)
 
 
 def test_folders_that_cannot_be_read_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

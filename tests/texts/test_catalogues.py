@@ -10,13 +10,14 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import tb_gpu_doctor
 from tb_gpu_doctor import texts
 from tb_gpu_doctor.analysis.results import CATEGORY_IDS, CAUSE_IDS
-from tb_gpu_doctor.diagnosis.model import SEVERITIES, VERDICTS
+from tb_gpu_doctor.diagnosis.model import SEVERITIES, Verdict
 from tb_gpu_doctor.diagnosis.rule import rules
 from tb_gpu_doctor.texts import UnknownText, all_keys, has_text, languages, pick_language, text
 from tb_gpu_doctor.texts.numbers import LocaleFormatter
@@ -178,7 +179,7 @@ def test_every_id_has_a_name() -> None:
         assert has_text(f"report.parts.{category}")
     for severity in SEVERITIES:
         assert has_text(f"report.severities.{severity}")
-    for verdict in VERDICTS:
+    for verdict in get_args(Verdict):
         assert has_text(f"report.verdicts.{verdict}")
     for limiter in ("registers", "shared_memory", "block_size", "blocks"):
         assert has_text(f"report.limiters.{limiter}") and has_text(f"findings.low_occupancy.causes.{limiter}")

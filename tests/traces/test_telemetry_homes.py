@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tb_gpu_doctor.traces.sessions import find_sessions
-from tb_gpu_doctor.traces.telemetry_homes import home_of, nearest_homes, recording_files
+from tb_gpu_doctor.traces.telemetry_homes import nearest_homes, recording_files
 
 SESSION = "plugins/profile/2026_01_01_00_00_00"
 NAME = "events.out.tfevents.1700000000.node1.42.0.gpu_doctor"
@@ -55,11 +55,6 @@ def test_no_home_is_nearer_than_those_chosen(run: str, homes: list[str]) -> None
     for home in set(homes) - set(chosen):
         related = shared(home) > 0 or not run or not home
         assert not related or (chosen and shared(home) <= shared(chosen[0]))
-
-
-def test_home_of() -> None:
-    assert home_of("a/b/gpu_doctor/node1/process") == "a/b" and home_of("gpu_doctor/node1/process") == ""
-    assert home_of("a/b") == "a/b"
 
 
 def test_a_home_is_listed_behind_the_profiles_and_known_to_them(tmp_path: Path) -> None:
