@@ -12,6 +12,7 @@ from tb_gpu_doctor.analysis.facts import FileFacts, GpuFacts
 from tb_gpu_doctor.analysis.file_columns import Place
 from tb_gpu_doctor.analysis.filling import GridScaling
 from tb_gpu_doctor.analysis.job import Job, analyse_job
+from tb_gpu_doctor.analysis.pipelines import Pipeline, find_pipelines
 from tb_gpu_doctor.analysis.results import DeviceAccounting
 from tb_gpu_doctor.analysis.trace_analysis import Mark
 from tb_gpu_doctor.diagnosis.model import Evidence, GpuNames, GpuRef, Phrase
@@ -93,6 +94,11 @@ class Context:
     def job(self) -> Job:
         """All GPUs of all files together."""
         return analyse_job(self.files)
+
+    @cached_property
+    def pipelines(self) -> tuple[Pipeline, ...]:
+        """Those of the job whose stages are all here."""
+        return find_pipelines(self.files)
 
     @cached_property
     def working_gpus(self) -> tuple[WorkingGpu, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 from tb_gpu_doctor.analysis.arrivals import Member, find_arrivals
@@ -25,6 +26,9 @@ _IN_OUTLIERS = 0.5
 # part of their lateness in the slow steps for it to be what slows these.
 _ON_LATE_GPUS = 0.8
 _IN_SLOW_STEPS = 0.8
+
+# So many slow steps may lie equally far apart by chance.
+_FEWEST_BY_SCHEDULE = 2
 
 Condition = Callable[[Context, Finding, Finding], bool]
 
@@ -153,6 +157,18 @@ def is_late_in_the_slow_steps(context: Context, imbalance: Finding, outliers: Fi
     return total > 0 and inside >= _IN_SLOW_STEPS * total
 
 
+def communicates_every_so_often(context: Context, root: Finding, outliers: Finding) -> bool:
+    """The slow steps are those that communicate, by schedule: every so many steps, as where gradients accumulate.
+
+    What strikes by accident comes at no such rhythm, and remains a story of its own.
+    """
+    if outliers.cause != "communication" or (root.share or 0.0) < _IN_OUTLIERS * (outliers.share or 0.0):
+        return False
+    numbers = [sorted(found.numbers) for found in _outliers(context) if found is not None]
+    gaps = [{later - earlier for earlier, later in pairwise(some)} for some in numbers]
+    return any(gaps) and all(len(apart) <= 1 for apart in gaps) and max(map(len, numbers)) > _FEWEST_BY_SCHEDULE
+
+
 # What empties the queue, and lays open the launches after it.
 _STALLS = tuple(rule.kind for rule in rules() if rule.idle_cause not in (None, Cause.LAUNCH))
 
@@ -161,6 +177,7 @@ MERGES: tuple[Merge, ...] = (
     *(Merge("imbalance", kind, makes_the_gpu_late, adds="all") for kind in (*_STALLS, "launch_bound")),
     Merge("imbalance", "step_outliers", is_late_in_the_slow_steps),
     *(Merge(kind, "step_outliers", explains_slow_steps) for kind in (*_STALLS, "launch_bound")),
+    Merge("communication_bound", "step_outliers", communicates_every_so_often),
     *(Merge(kind, "launch_bound", follows_an_empty_queue, counts=True) for kind in _STALLS),
 )
 

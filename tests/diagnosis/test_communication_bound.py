@@ -107,3 +107,27 @@ def test_with_missing_ranks_movement_may_be_waiting() -> None:
     assert lost is not None and lost.severity == "warning" and lost.saving_ps_per_step is None
     (phrase,) = [phrase for phrase in lost.explanation if phrase.key.endswith(".missing")]
     assert phrase.params["ranks"] == ("1", "2")
+
+
+@pytest.mark.parametrize(
+    ("every", "told"), [(4, ["communication_bound"]), (None, ["communication_bound", "step_outliers"])]
+)
+def test_steps_that_communicate_by_schedule_are_no_outliers(every: int | None, told: list[str]) -> None:
+    """Where gradients accumulate each fourth step reduces; what strikes without a rhythm is an accident of its own."""
+    at = set(range(3, 40, every)) if every else {3, 5, 14, 15, 22, 30, 31, 33, 34}
+    record, base = Recorder(gpus=2), 0
+    for step in range(40):
+        length = 3000 if step in at else 1000
+        record.step("main", step, base, base + length - 1)
+        for gpu in range(2):
+            correlation = 100 * step + 10 * gpu + 1
+            record.launch("main", base + 1, base + 5, base + 1000, correlation, gpu=gpu)
+            if step in at:
+                record.launch(
+                    "main", base + 3, base + 1000, base + length, correlation + 1, gpu=gpu, stream=1,
+                    klass=EventClass.COMMUNICATION, name="ncclDevKernel_AllReduce",
+                )  # fmt: skip
+        base += length
+    trace = record.trace()
+    found = diagnosed([AnalysedFile("host", trace, analyse(trace))]).findings
+    assert sorted(f.kind for f in found if f.severity != "info") == told

@@ -8,7 +8,7 @@ tell waiting from moving: then it is a warning at most, with its size, as it is 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from tb_gpu_doctor.analysis.job import Exposed
@@ -55,9 +55,13 @@ def check(context: Context) -> Iterator[Finding]:
 
 
 def _gpus(context: Context) -> Iterator[_Gpu]:
+    bubbles = {(stage.which, stage.device): each.bubble for each in context.pipelines for stage in each.stages}
     for gpu in context.working_gpus:
         exposed = context.job.exposed.get((gpu.which, gpu.index))
         if exposed is not None:
+            # what a pipeline waits as it fills and drains is `pipeline_bubble`
+            bubble = min(exposed.unsplit, int(bubbles.get((gpu.which, gpu.index), 0.0) * gpu.account.wall))
+            exposed = replace(exposed, unsplit=exposed.unsplit - bubble, waiting=exposed.waiting + bubble)
             yield _Gpu(gpu, gpu.account.wall, gpu.account.compute, exposed)
 
 
