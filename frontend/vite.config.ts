@@ -26,5 +26,6 @@ export default defineConfig({
       output: { format: "es", entryFileNames: "index.js", codeSplitting: false },
     },
   },
-  test: { include: ["test/**/*.test.ts", "test/**/*.test.tsx"], environment: "node" },
+  // No test is about its own speed: a busy machine may take its time.
+  test: { include: ["test/**/*.test.ts", "test/**/*.test.tsx"], environment: "node", testTimeout: 120_000 },
 });
