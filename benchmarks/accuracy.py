@@ -20,6 +20,8 @@ from simulator.truth import IDLE_CAUSES
 from tb_gpu_doctor.diagnosis.rule import kinds
 
 OUT = Path(__file__).with_name("ACCURACY.md")
+# Below this title is what `benchmarks.detection` wrote.
+DETECTION = "## Detection against strength"
 _COMMAND = "python -m benchmarks.accuracy"
 
 
@@ -54,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("  planted: " + "; ".join(f"{fault.plant} {fault.cost:.0%}" for fault in item.faults))
     out = options.out or (OUT if not options.cases and options.seed is None else None)
     if out is not None:
-        out.write_text(text + "\n", encoding="utf-8")
+        _, title, rest = (OUT.read_text(encoding="utf-8") if OUT.exists() else "").partition(DETECTION)
+        out.write_text(f"{text}\n" + (f"\n{title}{rest}" if title and out == OUT else ""), encoding="utf-8")
     return 0
 
 

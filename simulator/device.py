@@ -90,6 +90,7 @@ class Work:
     Attributes:
         called: when the host entered the launch call; ready: when the GPU knew of it.
         dependencies_met: when the last event it waited for had passed (-1: none).
+        let_in: when another process gave the GPU back that had kept this from starting (-1: none had).
         step: index of the training step it belongs to.
         graph: (id, node) of the CUDA graph that it was launched in.
     """
@@ -104,6 +105,7 @@ class Work:
     dependencies: Sequence[Work] = ()
     collective: Collective | None = None
     dependencies_met: int = -1
+    let_in: int = -1
     graph: tuple[int, int] | None = None
     start: int = -1
     end: int = -1
@@ -149,7 +151,10 @@ class Stream:
                     work.dependencies_met = simulation.now
             if free_at > simulation.now:
                 yield free_at - simulation.now
+            asked = simulation.now
             yield from self.device.enter()
+            if self.device.shared is not None and simulation.now > asked:
+                work.let_in = simulation.now
             work.start = simulation.now
             if work.collective is not None:
                 work.collective.arrive()
@@ -172,7 +177,8 @@ class Device:
     """One GPU.
 
     ``slowdown`` stretches its kernels (not its copies and collectives), ``slow_steps`` those of some
-    steps; a ``serialized`` GPU runs one thing at a time, as under a profiler that asks for it.
+    steps; a ``serialized`` GPU runs one thing at a time, as under a profiler that asks for it. A ``shared`` one
+    belongs to another process in turns: (microseconds for this one, microseconds for the other); what runs ends first.
     """
 
     def __init__(
@@ -184,7 +190,11 @@ class Device:
         spread: float = 0.012,
         slow_steps: Mapping[int, float] | None = None,
         serialized: bool = False,
+        shared: tuple[float, float] | None = None,
     ) -> None:
+        self.shared = shared
+        self._turn_ends = simulation.now + us(shared[0]) if shared is not None else 0
+        self._left_at = 0
         self.simulation = simulation
         self.index = index
         self.gpu = gpu
@@ -205,11 +215,19 @@ class Device:
         """Waits until the GPU may start something more."""
         while self._serialized and self._running:
             yield self._left
+        if self.shared is not None:
+            own, other = (us(micros) for micros in self.shared)
+            if self._turn_ends <= self.simulation.now:
+                back = max(self._turn_ends, self._left_at) + other
+                if back > self.simulation.now:
+                    yield back - self.simulation.now
+                self._turn_ends = max(self._turn_ends, self.simulation.now + own)
         self._running = True
 
     def leave(self) -> None:
         """Something has ended."""
         self._running = False
+        self._left_at = self.simulation.now
         left, self._left = self._left, Signal()
         self.simulation.fire(left)
 

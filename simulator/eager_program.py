@@ -166,6 +166,10 @@ class EagerProgram:
             yield
 
     def _look(self, thread: HostThread, sync: StepSync, step: int) -> Process:
+        for _ in range(sync.values):
+            yield from self._look_once(thread, sync, step)
+
+    def _look_once(self, thread: HostThread, sync: StepSync, step: int) -> Process:
         with ExitStack() as spans:
             for name in sync.events:
                 spans.enter_context(thread.span(name))

@@ -31,6 +31,9 @@ class Recorder:
         dropped: share of the device events that it lost, the last ones of each stream.
         cut: which part of the run is recorded, from and to as shares of its length.
         skip: how many steps do not count; the recording begins within the last of them.
+        hole: a part of the recording, from and to as shares of its length, whose device events it lost without a word;
+            ``hole_gpu`` is the GPU that lost them (None: all).
+        clock_ps: by how much the GPUs' clocks are ahead of the host's within the file; negative: early.
         runs_on_ps: how long it goes on recording when the training has ended.
     """
 
@@ -38,6 +41,9 @@ class Recorder:
     driver_threads: bool = False
     warnings: tuple[str, ...] = ()
     dropped: float = 0.0
+    hole: tuple[float, float] = (0.0, 0.0)
+    hole_gpu: int | None = None
+    clock_ps: int = 0
     runs_on_ps: int = 0
     cut: tuple[float, float] = (0.0, 1.0)
     skip: int = 0
@@ -79,6 +85,11 @@ class Recording:
         if not self.clock.drift_ppm:
             return passed
         return round(passed * (1 + self.clock.drift_ppm / 1e6) / PS_PER_NS) * PS_PER_NS
+
+    def keeps(self, device: int, start: int, end: int) -> bool:
+        """Whether the profiler kept a device event that it holds."""
+        low, high = (self.first_ps + round(self.length_ps * share) for share in self.recorder.hole)
+        return self.recorder.hole_gpu not in (None, device) or end <= low or start >= high
 
     def holds(self, start: int, end: int) -> bool:
         """Whether an event is in the file: what was open when the recording began or ended is not."""
@@ -202,7 +213,11 @@ def _device_plane(space: Space, device: Device, framework_stats: WorkStats, reco
     kernel_stats = _DeviceStats(gpu)
     context = f"$${device.index + 1}"
     for stream in device.streams:
-        finished = [work for work in stream.history if recording.holds(work.start, work.end)]
+        finished = [
+            work
+            for work in stream.history
+            if recording.holds(work.start, work.end) and recording.keeps(device.index, work.start, work.end)
+        ]
         finished = finished[: round(len(finished) * (1 - recording.recorder.dropped))]
         if not finished:
             continue
@@ -217,4 +232,5 @@ def _device_plane(space: Space, device: Device, framework_stats: WorkStats, reco
             if work.graph is not None:
                 graph, node = work.graph
                 stats |= {"cuda_graph_id": Unsigned(graph), "cuda_graph_node_id": Unsigned(node)}
-            _event(line, work.kernel.name, recording.at(work.start), recording.at(work.end), stats)
+            start, end = (recording.at(time) + recording.recorder.clock_ps for time in (work.start, work.end))
+            _event(line, work.kernel.name, start, end, stats)

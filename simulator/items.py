@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -19,12 +20,18 @@ class HostWork:
         events: names of the nested events that show it, outermost first.
         micros, spread: how long, and how much that varies.
         cause: the idle cause that it is charged to where the GPU waits for it.
+        steps: in which steps it happens (none: in all).
     """
 
     events: tuple[str, ...]
     micros: float
     cause: str
     spread: float = 0.1
+    steps: tuple[int, ...] = ()
+
+    def is_due(self, step: int) -> bool:
+        """Whether it happens in the given step."""
+        return not self.steps or step in self.steps
 
     def run(self, thread: HostThread) -> Process:
         """Does the work on a thread."""
@@ -47,6 +54,27 @@ class Synchronize:
     events: tuple[str, ...]
     copy_bytes: int = 0
     micros: float = 2.1
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The launching thread asks the driver for memory or gives it back, which waits for the GPU.
+
+    Attributes:
+        call: the driver's call.
+        micros: how long it takes when the GPU is done.
+    """
+
+    call: str
+    micros: float
+
+    def run(self, thread: HostThread, running: Sequence[Signal]) -> Process:
+        """Waits on a thread for what runs, and does the work."""
+        with thread.span(self.call):
+            for signal in running:
+                if signal.fired_at is None:
+                    yield from thread.wait(signal, "allocator")
+            yield from thread.spend(thread.simulation.jitter(us(self.micros), 0.1), "allocator")
 
 
 @dataclass(frozen=True)
@@ -85,6 +113,7 @@ class StepSync:
         call: the driver's call in which it waits; empty where the file shows none.
         copy_bytes: size of the result; ``micros`` its copy (used where Python itself starts the copy).
         every: how often, in steps.
+        values: how many results it looks at, one after the other.
     """
 
     events: tuple[str, ...]
@@ -92,19 +121,21 @@ class StepSync:
     copy_bytes: int = 4
     micros: float = 2.1
     every: int = 1
+    values: int = 1
 
     def is_due(self, step: int) -> bool:
         """Whether it follows the given step."""
         return (step + 1) % self.every == 0
 
     def run(self, thread: HostThread, signals: list[Signal]) -> Process:
-        """Waits on a thread for all of the signals."""
-        with ExitStack() as spans:
-            for name in self.events:
-                spans.enter_context(thread.span(name))
-            if self.call:
-                spans.enter_context(thread.span(self.call, driver_stats(thread)))
-            yield from thread.synchronize(signals)
+        """Waits on a thread for all of the signals, once a value."""
+        for _ in range(self.values):
+            with ExitStack() as spans:
+                for name in self.events:
+                    spans.enter_context(thread.span(name))
+                if self.call:
+                    spans.enter_context(thread.span(self.call, driver_stats(thread)))
+                yield from thread.synchronize(signals)
 
 
 def driver_stats(thread: HostThread) -> Stats:

@@ -182,11 +182,12 @@ class JaxProgram:
             return
         call = sync.call or "cuMemcpyDtoH_v2"
         copy = Kernel("MemcpyD2H", sync.micros, copy="D2H", copy_bytes=sync.copy_bytes, call=call, blocking=True)
-        with ExitStack() as spans:
-            for name in sync.events:
-                spans.enter_context(thread.span(name))
-            for stream in self._downloads:
-                yield from launch(thread, stream, copy, step, 6.0, {"context_id": _context(stream)})
+        for _ in range(sync.values):
+            with ExitStack() as spans:
+                for name in sync.events:
+                    spans.enter_context(thread.span(name))
+                for stream in self._downloads:
+                    yield from launch(thread, stream, copy, step, 6.0, {"context_id": _context(stream)})
 
     def _put_batch(self, thread: HostThread, device: int, step: int) -> Launching:
         run, size = self._run, self._run.copy_bytes

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from simulator.device import Collective, Kernel, Stream, Work, launch_graph
 from simulator.engine import Process, Signal, us
 from simulator.host import HostThread
-from simulator.items import Bounce, Graph, HostWork, Synchronize, driver_stats, is_driver_call
+from simulator.items import Allocation, Bounce, Graph, HostWork, Synchronize, driver_stats, is_driver_call
 from simulator.models import AllReduce, Item
 from simulator.xplane_writer import Stats
 
@@ -64,7 +64,10 @@ class StepLauncher:
                     (yield from self._one(self._thread, stream, item.kernel, self._behind(), shared))
                 )
             elif isinstance(item, HostWork):
-                yield from item.run(self._thread)
+                if item.is_due(self._step):
+                    yield from item.run(self._thread)
+            elif isinstance(item, Allocation):
+                yield from item.run(self._thread, [work.done for work in self._running()])
             elif isinstance(item, Synchronize):
                 yield from self._synchronize(item)
             elif isinstance(item, Bounce):
@@ -75,6 +78,9 @@ class StepLauncher:
 
     def _behind(self) -> list[Work]:
         return [self._last] if self._last is not None else []
+
+    def _running(self) -> list[Work]:
+        return [*self._behind(), *self._collectives, *self._sides]
 
     def _kernel(self, kernel: Kernel) -> Process:
         if kernel.side:
@@ -102,8 +108,7 @@ class StepLauncher:
                 )
                 yield from self._launch(self._streams["D2H"], copy, self._behind())
             else:
-                running = [*self._behind(), *self._collectives, *self._sides]
-                yield from self._thread.synchronize([work.done for work in running])
+                yield from self._thread.synchronize([work.done for work in self._running()])
 
     def _bounce(self, item: Bounce) -> Process:
         scope = item.op.rsplit(":", 1)[0]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from simulator.device import Kernel
-from simulator.items import Bounce, Graph, HostWork, Synchronize
+from simulator.items import Allocation, Bounce, Graph, HostWork, Synchronize
 
 _CONV = "sm90_xmma_{pass_}_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize{tile}_warpgroupsize1x1x1_g1_execute_segment_k_off_kernel__5x_cudnn"  # noqa: E501
 _EIGEN = (
@@ -26,7 +26,7 @@ class AllReduce:
     micros: float
 
 
-Item = Kernel | AllReduce | HostWork | Synchronize | Bounce | Graph
+Item = Kernel | AllReduce | HostWork | Synchronize | Allocation | Bounce | Graph
 
 
 def all_reduce(op: str, micros: float, hlo_op: str = "") -> AllReduce:

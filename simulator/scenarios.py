@@ -98,6 +98,7 @@ def finish(
         recorder.markers,
         first,
         (whole[0], whole[-1] + 1),
+        recorder.hole[0] == recorder.hole[1],
     )
     return SimulatedRun(name, session, recording.hostname, space, truth)
 

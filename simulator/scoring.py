@@ -12,6 +12,7 @@ from simulator.faults.cases import Case
 from simulator.scenarios import SimulatedJob, SimulatedRun
 from simulator.truth import IDLE_CAUSES, Truth
 from tb_gpu_doctor.analysis.analyse import analyse
+from tb_gpu_doctor.analysis.device_clock import on_host_clock
 from tb_gpu_doctor.analysis.facts import file_facts
 from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
 from tb_gpu_doctor.diagnosis.engine import diagnose_files
@@ -21,8 +22,8 @@ from tb_gpu_doctor.traces.xplane import read_xplane
 
 # A fault that costs less than this share of the run need not be found, nor be named first.
 MIN_COST = 0.06
-# An imbalance is reported from a tenth of the step on; below, the doctor keeps quiet on purpose.
-MIN_COST_OF = {"imbalance": 0.11}
+# An imbalance, and idle time of unknown cause, is reported from a tenth on; below, the doctor keeps quiet on purpose.
+MIN_COST_OF = {"imbalance": 0.11, "unexplained_idle": 0.11}
 # Faults whose costs are this close to the highest may stand first just as well.
 NEARLY_AS_MUCH = 2 / 3
 # The idle time that a fault shows as: beside another fault it may show less than it costs, or more.
@@ -33,6 +34,10 @@ _SHOWS_AS = {
     "op_placement": "sync",
     "compile_stall": "compile",
     "checkpoint_stall": "checkpoint",
+    "allocator_stall": "allocator",
+    "host_bound": "host_other",
+    "device_wait": "queued",
+    "unexplained_idle": "no_evidence",
 }
 LOUD = ("warning", "critical")
 
@@ -124,7 +129,7 @@ def diagnosed(run: SimulatedRun | SimulatedJob) -> tuple[list[TraceAnalysis], Di
         for host in run.hosts:
             path = Path(folder) / f"{host.hostname}.xplane.pb"
             path.write_bytes(host.space.encode())
-            trace = read_xplane(str(path), host.hostname)
+            trace = on_host_clock(read_xplane(str(path), host.hostname))
             analyses.append(analyse(trace))
             files.append(file_facts(trace, analyses[-1], host.hostname))
         return analyses, diagnose_files(files)
@@ -210,7 +215,7 @@ def _idle(
 
 def _idle_of_host(analysis: TraceAnalysis, truth: Truth, errors: dict[str, float], shares: dict[str, float]) -> None:
     """Raises the errors and the shares to those of one host's GPUs."""
-    if analysis.window is None:
+    if analysis.window is None or not truth.whole:
         return
     window = (analysis.window.start + truth.zero, analysis.window.end + truth.zero)
     for account in analysis.accounting:

@@ -118,6 +118,7 @@ class Truth:
         recorded: start and end of the recording, on the file's clock.
         zero: the file's time 0; recorded_steps: the first and past the last that are recorded whole (None: all).
         marked: whether the file shows the markers; without them the window is all that the GPUs did.
+        whole: whether nothing is missing in the middle of the file, so that it shows where the time went.
     """
 
     scenario: str
@@ -128,6 +129,7 @@ class Truth:
     marked: bool = True
     zero: int = 0
     recorded_steps: tuple[int, int] | None = None
+    whole: bool = True
 
     @property
     def window(self) -> Interval:
@@ -188,8 +190,8 @@ def idle_pieces(work: Sequence[Work], recording_start: int) -> list[IdlePiece]:
     """Every gap of a GPU, cut by the reasons for which the work that ended it started so late.
 
     In the order of time: what the launching thread was doing until it called the launch,
-    the launch itself until the GPU knew of it, the events it still had to wait for, and
-    then the GPU's own pause between two kernels.
+    the launch itself until the GPU knew of it, the events it still had to wait for, another
+    process that had the GPU, and then the GPU's own pause between two kernels.
     """
     pieces: list[IdlePiece] = []
     busy_until = computed_until = recording_start
@@ -201,7 +203,9 @@ def idle_pieces(work: Sequence[Work], recording_start: int) -> list[IdlePiece]:
                 cuts += _host_cuts(item, busy_until, called, computed_until)
             ready = min(max(item.ready, called), item.start)
             met = min(max(item.dependencies_met, ready), item.start)
-            cuts += [(called, ready, "launch"), (ready, met, "dependency"), (met, item.start, "kernel_gap")]
+            let_in = min(max(item.let_in, met), item.start)
+            cuts += [(called, ready, "launch"), (ready, met, "dependency"), (met, let_in, "queued")]
+            cuts.append((let_in, item.start, "kernel_gap"))
             pieces += [IdlePiece(*cut) for cut in cuts if cut[1] > cut[0]]
         busy_until = max(busy_until, item.end)
         if item.kernel.category != "communication":

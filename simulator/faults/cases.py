@@ -7,7 +7,7 @@ same run is simulated again without the fault.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
 from zlib import crc32
@@ -18,12 +18,21 @@ from simulator.faults.healthy import healthy_setups
 from simulator.faults.host_faults import HOST_FAULTS
 from simulator.faults.job_faults import JOB_FAULTS, LAYOUTS, healthy_jobs, on_hosts
 from simulator.faults.kernel_faults import KERNEL_FAULTS
+from simulator.faults.lost_time import LOST_TIME_FAULTS
 from simulator.faults.plant import STRENGTHS, Plant
 from simulator.faults.setup import Setup, Style, simulate
 from simulator.scenarios import SimulatedJob, SimulatedRun
 
 PLANTS: dict[str, Plant] = {
-    plant.id: plant for plant in (*HOST_FAULTS, *DEVICE_FAULTS, *KERNEL_FAULTS, *PROFILE_FAULTS, *JOB_FAULTS)
+    plant.id: plant
+    for plant in (
+        *HOST_FAULTS,
+        *DEVICE_FAULTS,
+        *KERNEL_FAULTS,
+        *LOST_TIME_FAULTS,
+        *PROFILE_FAULTS,
+        *JOB_FAULTS,
+    )
 }
 
 
@@ -33,7 +42,7 @@ class Planted:
 
     Attributes:
         plant: what.
-        strength: ``mild``, ``medium`` or ``strong``.
+        strength: ``mild``, ``medium`` or ``strong``, or a share as in ``8%``.
     """
 
     plant: Plant
@@ -42,7 +51,7 @@ class Planted:
     @property
     def share(self) -> float:
         """The share of the step that it was asked to cost."""
-        return STRENGTHS[self.strength]
+        return STRENGTHS.get(self.strength) or float(self.strength.rstrip("%")) / 100
 
 
 @dataclass(frozen=True)
@@ -111,6 +120,30 @@ def _case(style: Style, gpus: int, *planted: tuple[str, str], hosts: int = 1) ->
         return on_hosts(setup, hosts, rng) if hosts > 1 else setup
 
     return Case(f"{name}/{style}/{gpus}{f'x{hosts}' if hosts > 1 else ''}", chosen, start, style, gpus, hosts)
+
+
+# Shares of the step, and jitter of the kernels, at which it is tried what can still be seen.
+FAINT = (2, 4, 8, 16)
+_FAINT_JITTER = (0.01, 0.03)
+
+
+def faint_cases() -> dict[str, Case]:
+    """Each plant of lost time at shares of the step from far below the rules' thresholds to above them, on one GPU."""
+    found = {}
+    for plant in LOST_TIME_FAULTS:
+        for style in plant.styles:
+            for percent in FAINT:
+                case = _case(style, 1, (plant.id, f"{percent}%"))
+                found[case.name] = replace(case, start=_more_jitter(case.start))
+    return found
+
+
+def _more_jitter(start: Callable[[Random], Setup]) -> Callable[[Random], Setup]:
+    def jittery(rng: Random) -> Setup:
+        setup = start(rng)
+        return replace(setup, spread=rng.uniform(*_FAINT_JITTER))
+
+    return jittery
 
 
 def _singles() -> list[Case]:

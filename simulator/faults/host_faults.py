@@ -45,7 +45,7 @@ def python_loader(setup: Setup, share: float) -> Setup:
     return setup.with_run(loader=HostWork(("$loader.py:57 __next__", "$transforms.py:204 resize"), micros, "input"))
 
 
-def _exposed(setup: Setup, share: float) -> Interruption:
+def exposed(setup: Setup, share: float) -> Interruption:
     """Python's own work between two steps, which a synchronisation exposes."""
     millis = max(0.05, (extra_us(setup, share) - HOST_PATH_US) / 1e3)
     return Interruption(1, ("$train.py:131 log_metrics",), millis, "host_other", every=1)
@@ -54,13 +54,13 @@ def _exposed(setup: Setup, share: float) -> Interruption:
 def looked_at_tf(setup: Setup, share: float) -> Setup:
     """``.numpy()`` in each step."""
     sync = StepSync(("$ops.py:412 numpy", "TensorHandle::CopyToDevice"))
-    return setup.with_run(sync=sync).with_interruption(_exposed(setup, share))
+    return setup.with_run(sync=sync).with_interruption(exposed(setup, share))
 
 
 def looked_at_driver(setup: Setup, share: float) -> Setup:
     """A stream is synchronised in each step; the file shows the driver's call only."""
     sync = StepSync((), "cuStreamSynchronize", copy_bytes=0)
-    return setup.with_run(sync=sync).with_interruption(_exposed(setup, share))
+    return setup.with_run(sync=sync).with_interruption(exposed(setup, share))
 
 
 def blocked_jax(setup: Setup, share: float) -> Setup:
@@ -72,7 +72,7 @@ def blocked_jax(setup: Setup, share: float) -> Setup:
 def looked_at_jax(setup: Setup, share: float) -> Setup:
     """``float(loss)`` in each step."""
     sync = StepSync(("$array.py:350 __float__", "PjRtStreamExecutorBuffer::ToLiteral"), "cuMemcpyDtoH_v2")
-    return setup.with_run(sync=sync).with_interruption(_exposed(setup, share))
+    return setup.with_run(sync=sync).with_interruption(exposed(setup, share))
 
 
 def many_looks(setup: Setup, share: float) -> Setup:

@@ -47,6 +47,7 @@ class Setup:
         link_slowdown: how many times as long data moves between GPUs.
         lost_hosts: hosts whose files are missing.
         host_run: fields of the style's run of one host only.
+        shared: turns of this and of another process on the GPUs, in microseconds.
     """
 
     style: Style
@@ -68,6 +69,7 @@ class Setup:
     link_slowdown: float = 1.0
     lost_hosts: frozenset[int] = frozenset()
     host_run: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    shared: tuple[float, float] | None = None
 
     @property
     def step_us(self) -> float:
@@ -199,6 +201,7 @@ def _process(
             setup.spread,
             {**setup.slow_steps, **setup.slow_at.get(gpu, {})},
             setup.serialized,
+            setup.shared,
         )
         for index, gpu in enumerate([*gpus, *range(setup.gpus, setup.gpus + unused)])
     ]
