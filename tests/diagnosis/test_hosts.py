@@ -179,3 +179,22 @@ def test_a_rank_whose_gpu_does_next_to_nothing_is_idle() -> None:
     assert found.title.key.endswith("title_nearly") and 0.98 < (found.share or 0) < 1
     assert of_kind(diagnosed(full), "idle_gpus") is None
     assert of_kind(diagnosed([last]), "idle_gpus") is None, "nobody to compare with"
+
+
+def test_another_model_of_gpu_is_the_reason_and_no_more_work() -> None:
+    """The same work takes a slower model longer, with kernels of its own."""
+    name = "imbalance.slow_gpu.strong/keras/4"
+    late, _ = planted(name)
+    made = [
+        dataclasses.replace(
+            trace,
+            devices=tuple(
+                dataclasses.replace(device, name="A100" if rank in late else "H100") for device in trace.devices
+            ),
+        )
+        for rank, trace in enumerate(split(recorded(name), offsets(4)))
+    ]
+    finding = of_kind(diagnosed(profiles(made)), "imbalance")
+    assert finding is not None and finding.cause == "slow_gpu"
+    told = next(phrase for phrase in finding.explanation if phrase.key.endswith("hints.other_model"))
+    assert (told.params["models"], told.params["other_models"]) == (("A100",), ("H100",))

@@ -8,8 +8,8 @@ than the late GPU. Between two files only what exceeds the error of their clocks
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from tb_gpu_doctor.analysis.arrivals import Member
@@ -61,7 +61,7 @@ def check(context: Context) -> Iterator[Finding]:
     kernel_ratio = fmean(case.kernel_ratio for case in cases)
     # Hosts may differ; the one that loses most speaks for all.
     reason = max(cases, key=lambda case: max(case.shares)).reason
-    facts = {
+    facts: dict[str, object] = {
         "gpus": context.names(culprits),
         "victims": context.names(victims, others=len(culprits) + len(victims) == context.gpu_count),
         "share": share,
@@ -71,7 +71,11 @@ def check(context: Context) -> Iterator[Finding]:
         "reason": reason.amount,
     }
     sentence = "explanation" if all(case.by_steps for case in cases) else "explanation_collectives"
-    hint, order = _hint(reason.cause, kernel_ratio)
+    models = _models(cases) if reason.cause in ("slow_gpu", "uneven_work") else None
+    if models is not None:
+        reason = replace(reason, cause="slow_gpu")
+        facts |= {"models": models[0], "other_models": models[1]}
+    hint, order = _hint(reason.cause, kernel_ratio) if models is None else ("other_model", ("one_model",))
     yield Finding(
         kind=KIND,
         severity="critical" if share >= limits.critical else "warning",
@@ -155,6 +159,18 @@ def _hint(cause: str | None, kernel_ratio: float) -> tuple[str, tuple[str, ...]]
     if cause == "late_host":
         return "late_host", ("pin_host", "shard_input@")
     return "starts_late", ("pin_host", "shard_input@", "check_clocks")
+
+
+def _models(cases: Sequence[Stragglers]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """The models of the late GPUs and of the others, where none is both: these are not equally fast by design.
+
+    Another model runs other kernels for the same work, so their number and names say nothing of who has more.
+    """
+    late = {member.gpu.device.name for case in cases for member in case.late}
+    early = {member.gpu.device.name for case in cases for member in case.early}
+    if None in late | early or late & early:
+        return None
+    return tuple(sorted(filter(None, late))), tuple(sorted(filter(None, early)))
 
 
 def _details(reason: Reason) -> list[Phrase]:
