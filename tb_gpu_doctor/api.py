@@ -266,6 +266,6 @@ def _diagnose_telemetry(session: Session, report: Progress, thresholds: Threshol
     return SessionResult(DiagnosisReport.of(diagnosis), (), (), (), analyse_job(()), recorded, joined)
 
 
-def _some(names: list[str], most: int = 10) -> list[str]:
+def _some(names: list[str], limit: int = 10) -> list[str]:
     """Enough names to choose from, not a screenful."""
-    return names if len(names) <= most else [*names[:most], "…"]
+    return names if len(names) <= limit else [*names[:limit], "…"]

@@ -110,11 +110,11 @@ class Table:
         """The rows as named tuples, made while one iterates; what is unknown is None."""
         return self._rows(len(self))
 
-    def _rows(self, most: int) -> Iterator[Any]:
+    def _rows(self, limit: int) -> Iterator[Any]:
         kind = namedtuple(self.name.capitalize(), self.columns)  # type: ignore[misc]
-        most = min(most, len(self))
-        for first in range(0, most, _CHUNK):
-            rows = slice(first, min(first + _CHUNK, most))
+        limit = min(limit, len(self))
+        for first in range(0, limit, _CHUNK):
+            rows = slice(first, min(first + _CHUNK, limit))
             yield from map(kind._make, zip(*(column.plain(rows) for column in self.data.values()), strict=True))
 
     def to_pandas(self) -> pandas.DataFrame:

@@ -139,7 +139,7 @@ def arrival_facts(file: FileColumns) -> ArrivalFacts | None:
 
 
 def exposed_facts(
-    file: FileColumns, device: int, compute: IntervalSet, kernels: IntervalSet, most: int
+    file: FileColumns, device: int, compute: IntervalSet, kernels: IntervalSet, limit: int
 ) -> ExposedFacts:
     """The exposed communication of one GPU.
 
@@ -148,7 +148,7 @@ def exposed_facts(
         device: index of the GPU.
         compute: when it computes.
         kernels: when it computes or communicates.
-        most: how many of the longest to keep.
+        limit: how many of the longest to keep.
     """
     window, steps, events = file.analysis.window, file.analysis.steps, file.trace.device_events
     assert window is not None
@@ -165,7 +165,7 @@ def exposed_facts(
         return _as_lengths(intervals.intersect(whole, intervals.union(start[chosen], end[chosen])))
 
     inside = sent[(start < window.end) & (end > window.start)]
-    longest = inside[np.argsort(-events.duration[inside], kind="stable")[:most]]
+    longest = inside[np.argsort(-events.duration[inside], kind="stable")[:limit]]
     most_told = _MOST_STRETCHES + int(np.count_nonzero(~copies)) // 2
     start_of, length, hidden = _told(whole, intervals.union(start, end), most_told)
     return ExposedFacts(
@@ -177,16 +177,16 @@ def exposed_facts(
     )
 
 
-def _told(whole: IntervalSet, sent: IntervalSet, most: int) -> tuple[Int64, Int64, Int64]:
-    """Start, length and hidden amount of stretches: the ``most`` longest ones, and between them the others joined.
+def _told(whole: IntervalSet, sent: IntervalSet, limit: int) -> tuple[Int64, Int64, Int64]:
+    """Start, length and hidden amount of stretches: the ``limit`` longest ones, and between them the others joined.
 
     Only what lies in one stretch of communication is joined, so that no step and no collective gets another one's time.
     """
     start, end = whole
-    if len(start) <= most:
+    if len(start) <= limit:
         return start, end - start, np.zeros(len(start), np.int64)
     kept = np.zeros(len(start), np.bool_)
-    kept[np.argsort(start - end, kind="stable")[:most]] = True
+    kept[np.argsort(start - end, kind="stable")[:limit]] = True
     within = np.searchsorted(sent[0], start, side="right")
     first = np.flatnonzero(np.concatenate(([True], kept[1:] | kept[:-1] | (np.diff(within) != 0))))
     last = np.append(first[1:] - 1, len(start) - 1)

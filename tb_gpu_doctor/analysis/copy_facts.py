@@ -111,13 +111,13 @@ class BounceFacts:
     worst: tuple[Place, ...]
 
 
-def copy_facts(file: FileColumns, device: int, most: int) -> CopyFacts | None:
+def copy_facts(file: FileColumns, device: int, limit: int) -> CopyFacts | None:
     """The copies of one GPU with a window, None without an analysis of them.
 
     Args:
         file: where the GPU is.
         device: its index.
-        most: how many ops to show the longest copy of.
+        limit: how many ops to show the longest copy of.
     """
     transfers, bounces, account = file.analysis.transfers, file.analysis.bounces, file.account(device)
     if transfers is None or account is None:
@@ -130,7 +130,7 @@ def copy_facts(file: FileColumns, device: int, most: int) -> CopyFacts | None:
         cost=_copy_cost(file, account, transfers, None, saved),
         cost_without_bounces=None if bounced is None else _copy_cost(file, account, transfers, bounced, saved),
         of_saves=saved,
-        by_op=tuple(_copies_of_op(file, group, index < most) for index, group in enumerate(groups)),
+        by_op=tuple(_copies_of_op(file, group, index < limit) for index, group in enumerate(groups)),
         host_count=sum(total.count for total in totals),
         host_blocking=sum(total.blocking for total in totals),
         host_exposed=sum(total.exposed for total in totals),
@@ -138,7 +138,7 @@ def copy_facts(file: FileColumns, device: int, most: int) -> CopyFacts | None:
     )
 
 
-def bounce_facts(file: FileColumns, device: int, most: int) -> BounceFacts | None:
+def bounce_facts(file: FileColumns, device: int, limit: int) -> BounceFacts | None:
     """The bounces of one GPU, None where it has none."""
     bounces = file.analysis.bounces
     if bounces is None:
@@ -158,7 +158,7 @@ def bounce_facts(file: FileColumns, device: int, most: int) -> BounceFacts | Non
         steps.setdefault(name, []).append(step)
     length = events.end[bounces.up[rows]] - events.start[bounces.down[rows]]
     worst = []
-    for row in rows[np.argsort(-length, kind="stable")[:most]].tolist():
+    for row in rows[np.argsort(-length, kind="stable")[:limit]].tolist():
         op, down = int(bounces.op[row]), int(bounces.down[row])
         start, end = int(events.start[down]), int(events.end[bounces.up[row]])
         worst.append(Place(start, end, file.host_name(op), file.host_thread(op), file.step_number(down)))

@@ -45,7 +45,7 @@ class HostCalls:
                 outermost[span] = np.concatenate(([True], events.start[span][1:] >= reached[:-1]))
         return np.flatnonzero(outermost)
 
-    def busiest(self, spans: Sequence[tuple[int, int]], most: int = 3) -> tuple[tuple[str, int], ...]:
+    def busiest(self, spans: Sequence[tuple[int, int]], limit: int = 3) -> tuple[tuple[str, int], ...]:
         """Names of outermost events with the most time inside ``spans``, and that time in picoseconds."""
         events, rows = self.trace.host_events, self.outermost_rows
         if not len(rows):
@@ -58,8 +58,8 @@ class HostCalls:
         totals = np.zeros(int(events.name.max()) + 1, dtype=np.int64)
         np.add.at(totals, events.name[rows], inside)
         found: list[tuple[str, int]] = []
-        for name in np.argsort(-totals, kind="stable")[: most + 20]:
-            if totals[name] <= 0 or len(found) == most:
+        for name in np.argsort(-totals, kind="stable")[: limit + 20]:
+            if totals[name] <= 0 or len(found) == limit:
                 break
             label = self.trace.strings[int(name)]
             if label and not label.startswith(_IGNORED):

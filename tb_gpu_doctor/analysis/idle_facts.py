@@ -165,12 +165,12 @@ class IdleGathering:
 
     Args:
         file: the columns.
-        most: gaps to keep of each cause as evidence.
+        limit: gaps to keep of each cause as evidence.
     """
 
-    def __init__(self, file: FileColumns, most: int) -> None:
+    def __init__(self, file: FileColumns, limit: int) -> None:
         self._file = file
-        self._most = most
+        self._most = limit
         self._waits: WaitFinder | None = None
 
     def of_gpu(self, device: int) -> GpuIdle | None:
@@ -316,28 +316,28 @@ class _GapTable:
             ],
         )
 
-    def costliest(self, cause: Cause, most: int | None = None) -> tuple[Int64, Int64]:
+    def costliest(self, cause: Cause, limit: int | None = None) -> tuple[Int64, Int64]:
         """Rows of the gaps with a part charged to a cause and those parts, the costliest first."""
         charges = self.by_cause[:, cause]
         rows = np.flatnonzero(charges)
-        order = np.argsort(-charges[rows], kind="stable")[:most]
+        order = np.argsort(-charges[rows], kind="stable")[:limit]
         return rows[order] + self.rows.start, charges[rows[order]]
 
-    def events(self, cause: Cause, most: int) -> Iterator[tuple[int, int]]:
+    def events(self, cause: Cause, limit: int) -> Iterator[tuple[int, int]]:
         """(host event, charge) of the costliest gaps that a cause has most of and an event proves."""
         gaps = self.file.analysis.gaps
-        for row, charge in zip(*(column.tolist() for column in self.costliest(cause, most)), strict=True):
+        for row, charge in zip(*(column.tolist() for column in self.costliest(cause, limit)), strict=True):
             event = int(gaps.evidence[row])
             if event >= 0 and self.cause[row - self.rows.start] == cause:
                 yield event, charge
 
-    def facts(self, cause: Cause, most: int, count_stops: bool) -> CauseFacts:
+    def facts(self, cause: Cause, limit: int, count_stops: bool) -> CauseFacts:
         """What a cause has."""
         rows, charges = self.costliest(cause)
         if not len(rows):
             return NO_GAPS
         reached = np.cumsum(charges)
-        worst = zip(rows[:most].tolist(), charges[:most].tolist(), strict=True)
+        worst = zip(rows[:limit].tolist(), charges[:limit].tolist(), strict=True)
         return CauseFacts(
             gaps=len(rows),
             typical=float(np.median(charges)),

@@ -180,7 +180,7 @@ def kernel_tree(times: Iterable[tuple[KernelRow, str, int, int]]) -> Node:
     return root
 
 
-def largest(root: Node, most: int) -> tuple[list[tuple[int, Node]], bool]:
+def largest(root: Node, limit: int) -> tuple[list[tuple[int, Node]], bool]:
     """The nodes with the longest time as (index of the parent or -1, node), parents first and siblings longest first.
 
     A node's parent takes at least as long, so taking the longest again and again never takes a child alone.
@@ -199,7 +199,7 @@ def largest(root: Node, most: int) -> tuple[list[tuple[int, Node]], bool]:
             heapq.heappush(heap, (-child.total_ps, count, child))
 
     offer(root)
-    while heap and len(taken) < most:
+    while heap and len(taken) < limit:
         _, _, node = heapq.heappop(heap)
         taken.add(id(node))
         offer(node)

@@ -126,15 +126,15 @@ class Turns:
     longest: tuple[tuple[Member, int, int, int | None], ...]
 
 
-def find_stragglers(files: Sequence[FileFacts], job: Job, limits: LateLimits, most: int) -> Iterator[Stragglers]:
-    """The late GPUs of each comparison that can be made and in which there are any; ``most`` places of each."""
+def find_stragglers(files: Sequence[FileFacts], job: Job, limits: LateLimits, limit: int) -> Iterator[Stragglers]:
+    """The late GPUs of each comparison that can be made and in which there are any; ``limit`` places of each."""
     for found in find_arrivals(files, job):
-        case = _among(found, limits, most)
+        case = _among(found, limits, limit)
         if case is not None:
             yield case
 
 
-def _among(found: Arrivals, limits: LateLimits, most: int) -> Stragglers | None:
+def _among(found: Arrivals, limits: LateLimits, limit: int) -> Stragglers | None:
     lateness, by_steps = found.units(limits.min_units)
     processes = np.unique([id(member.file) for member in found.members], return_inverse=True)[1]
     split = split_late(lateness, found.window / len(lateness), limits, processes.reshape(-1))
@@ -169,7 +169,7 @@ def _among(found: Arrivals, limits: LateLimits, most: int) -> Stragglers | None:
         compute_ratio=_ratio(late, early, lambda gpu: float(gpu.compute)),
         kernel_ratio=_ratio(late, early, lambda gpu: float(gpu.kernels)),
         reason=reason,
-        places=_places(found, split.late, most),
+        places=_places(found, split.late, limit),
     )
 
 
@@ -179,13 +179,13 @@ def _ratio(late: Sequence[Member], early: Sequence[Member], value: Callable[[Gpu
     return top / bottom if bottom > 0 else 1.0
 
 
-def _places(found: Arrivals, late: Sequence[int], most: int) -> tuple[LatePlace, ...]:
+def _places(found: Arrivals, late: Sequence[int], limit: int) -> tuple[LatePlace, ...]:
     """The worst late arrivals, or the steps with the largest difference in compute."""
     items: list[LatePlace] = []
     for column in late:
         member = found.members[column]
         behind = found.behind[:, column]
-        for row in np.argsort(-behind, kind="stable")[:most].tolist():
+        for row in np.argsort(-behind, kind="stable")[:limit].tolist():
             excess = int(behind[row])
             if excess <= 0:
                 break
@@ -200,16 +200,16 @@ def _places(found: Arrivals, late: Sequence[int], most: int) -> tuple[LatePlace,
                 start, end = steps.start(row), steps.end[row]
             items.append(LatePlace(member, start, end, number, excess, found.start is not None))
     items.sort(key=lambda item: -item.excess)
-    return tuple(items[:most])
+    return tuple(items[:limit])
 
 
-def find_turns(files: Sequence[FileFacts], job: Job, most: int) -> Turns | None:
+def find_turns(files: Sequence[FileFacts], job: Job, limit: int) -> Turns | None:
     """Who waits inside the collectives of a job; None where nobody can be compared.
 
     Args:
         files: of the job.
         job: what they have in common.
-        most: how many of the longest waits to show.
+        limit: how many of the longest waits to show.
     """
     lateness = job.lateness
     if lateness is None:
@@ -228,7 +228,7 @@ def find_turns(files: Sequence[FileFacts], job: Job, most: int) -> Turns | None:
     counts = np.bincount(last[lateness.own.max(axis=1) > lateness.error], minlength=len(places))
     worst = int(np.argmax(counts))
     longest, waits = [], lateness.wait.max(axis=1)
-    for row in np.argsort(-waits, kind="stable")[:most].tolist():
+    for row in np.argsort(-waits, kind="stable")[:limit].tolist():
         column, wait = int(lateness.wait[row].argmax()), int(waits[row])
         if wait <= lateness.error:
             break

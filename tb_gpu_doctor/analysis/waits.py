@@ -101,13 +101,13 @@ class WaitFinder:
             reached = np.maximum.accumulate(host.end[mine])
             self._by_thread[thread] = mine[np.concatenate(([True], host.start[mine][1:] >= reached[:-1]))]
 
-    def before(self, gaps: Sequence[int], charges: Sequence[int], most: int) -> Waits:
+    def before(self, gaps: Sequence[int], charges: Sequence[int], limit: int) -> Waits:
         """The waits before some gaps.
 
         Args:
             gaps: rows, the costliest first.
             charges: of each, what it costs.
-            most: how many of the worst gaps to keep.
+            limit: how many of the worst gaps to keep.
         """
         file, table = self._file, self._file.analysis.gaps
         pairs = list(zip(gaps, charges, strict=True))[:_MAX_GAPS]
@@ -121,7 +121,7 @@ class WaitFinder:
             name = file.host_name(event) if event >= 0 else None
             thread = file.host_thread(event) if event >= 0 else None
             work = file.host_name(after) if after >= 0 else None
-            if len(worst) < most:
+            if len(worst) < limit:
                 start, end = int(table.start[gap]), int(table.end[gap])
                 step = file.step_number(int(table.after[gap]))
                 worst.append(WaitedGap(charge, start, end, step, name, thread, work))

@@ -128,7 +128,7 @@ def find_levels(
     floor: float = 0.0,
     strictness: float = 1.0,
     any_distribution: bool = False,
-    most: int = 10,
+    limit: int = 10,
 ) -> Levels:
     """The changes of level of a series.
 
@@ -139,7 +139,7 @@ def find_levels(
         strictness: by what the probabilities of false alarms are divided.
         any_distribution: whether scatter may be far from normal, as of times that are mostly zero: then only
             permutation counts, and few runs show nothing.
-        most: how many changes at most.
+        limit: how many changes at most.
     """
     tails = (TAIL_STEP / strictness, TAIL_BUMP / strictness)
     raw = values
@@ -147,7 +147,7 @@ def find_levels(
     alone = np.zeros(len(raw), np.bool_) if any_distribution else lone_runs(raw, floor)
     values = without_lone_runs(raw, alone)
     cuts, has_moved = _cuts(values, least, floor, tails, any_distribution)
-    cuts = _large(values, least, floor, cuts, alone)[:most]
+    cuts = _large(values, least, floor, cuts, alone)[:limit]
     changes = [_change(values, floor, cuts, index) for index in range(len(cuts))]
     judged = _with_newest(raw, values, alone)
     drift = None

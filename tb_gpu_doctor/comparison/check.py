@@ -90,7 +90,7 @@ def read_limits(path: str, known_kinds: frozenset[str]) -> Limits:
         if scheme_of(baseline) is None:
             baseline = os.path.join(os.path.dirname(os.path.abspath(path)), baseline)
     values: dict[str, Any] = {
-        name: _number(path, f"limits.{name}", value, most=1e15 if name == "step_time_ms" else 1.0)
+        name: _number(path, f"limits.{name}", value, maximum=1e15 if name == "step_time_ms" else 1.0)
         for name, value in limits.items()
     }
     if values.get("step_time_increase") == 0:
@@ -106,7 +106,9 @@ def read_limits(path: str, known_kinds: frozenset[str]) -> Limits:
             values[name] = _names(path, f"findings.{setting}", findings[setting], allowed)
     return Limits(
         baseline=baseline,
-        idle_by_cause={cause: _number(path, f"limits.idle.{cause}", value, most=1.0) for cause, value in idle.items()},
+        idle_by_cause={
+            cause: _number(path, f"limits.idle.{cause}", value, maximum=1.0) for cause, value in idle.items()
+        },
         **values,
     )
 
@@ -136,10 +138,10 @@ def _only(path: str, section: str, found: Mapping[str, Any], known: tuple[str, .
             raise DocumentError("unknown_setting", path, name=f"{section}.{name}", known=[*known, *tables])
 
 
-def _number(path: str, name: str, value: Any, most: float) -> float:
+def _number(path: str, name: str, value: Any, maximum: float) -> float:
     """A share above 1 is meant as percent, and would never be exceeded."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
-        is_percent = most == 1.0 and isinstance(value, int | float) and 1 < value <= 100
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= maximum:
+        is_percent = maximum == 1.0 and isinstance(value, int | float) and 1 < value <= 100
         raise DocumentError("bad_share" if is_percent else "bad_setting", path, name=name, value=str(value))
     return float(value)
 
@@ -195,8 +197,8 @@ def check(
     return CheckResult(run, tuple(items), comparison)
 
 
-def _step_time(comparison: Comparison, most: float) -> CheckItem:
-    """The time against the baseline: only what is surely no slower by ``most`` passes."""
+def _step_time(comparison: Comparison, maximum: float) -> CheckItem:
+    """The time against the baseline: only what is surely no slower by ``maximum`` passes."""
     status: Status = "cannot_tell"
     if comparison.outcome in ("faster", "same"):
         status = "pass"
@@ -205,7 +207,7 @@ def _step_time(comparison: Comparison, most: float) -> CheckItem:
     reason = comparison.obstacles[0] if comparison.outcome == "not_comparable" else comparison.reasons[0]
     change = comparison.change
     enough = min(len(comparison.before.wall_ps), len(comparison.after.wall_ps)) >= LEAST_STEPS
-    if reason.key in _UNSURE and enough and change is not None and change.high < most:
+    if reason.key in _UNSURE and enough and change is not None and change.high < maximum:
         # Whether it is faster cannot be told, but that it is no slower can.
         status, reason = "pass", Phrase("compare.reasons.sure", reason.params)
     if change is None or comparison.time_before is None:
@@ -266,11 +268,11 @@ def _absolute_step(run: RunSummary, most_ms: float) -> CheckItem:
     return CheckItem("step_time_ms", status, Phrase("check.step_limit", numbers))
 
 
-def _most(ident: str, value: float | None, most: float, name: Phrase) -> CheckItem:
+def _most(ident: str, value: float | None, maximum: float, name: Phrase) -> CheckItem:
     if value is None:
         return CheckItem(ident, "cannot_tell", Phrase("check.unknown", {"name": name}))
-    status: Status = "pass" if value <= most else "limit_exceeded"
-    return CheckItem(ident, status, Phrase("check.at_most", {"name": name, "value": value, "limit": most}))
+    status: Status = "pass" if value <= maximum else "limit_exceeded"
+    return CheckItem(ident, status, Phrase("check.at_most", {"name": name, "value": value, "limit": maximum}))
 
 
 def _findings(run: RunSummary, limits: Limits, comparison: Comparison | None) -> Iterator[CheckItem]:
@@ -312,32 +314,39 @@ def _findings(run: RunSummary, limits: Limits, comparison: Comparison | None) ->
             continue
         failed += 1
         yield CheckItem(ident, status, _finding(key, finding), page)
+    absent = list(_named_kinds(run, limits))
+    yield from absent
+    if not failed and not absent:
+        yield _without_findings(run)
+
+
+def _named_kinds(run: RunSummary, limits: Limits) -> Iterator[CheckItem]:
+    """One item for each kind that the limits name, that was not found, and that the run could not have shown."""
     found = {finding.kind for finding in run.findings}
     for kind in limits.kinds:
         if kind in limits.allowed or kind in found:
             continue
         name, rule = Phrase(f"findings.{kind}.name"), rule_of(kind)
         if kind in run.doubts:
-            failed += 1
             yield CheckItem(
                 f"findings.{kind}", "finding", Phrase("check.about_profile", {"name": name}), f"findings/{kind}"
             )
         elif rule.about != "profile" and (rule.about == "telemetry" or run.gpu_count) and not could_show(kind, run):
-            failed += 1
             key = "check.no_telemetry" if rule.about == "telemetry" else "check.not_shown"
             if not rule.beside_profile and run.format != "telemetry":
                 key = "check.profile_knows_better"
             yield CheckItem(f"findings.{kind}", "cannot_tell", Phrase(key, {"name": name}))
-    if failed:
-        return
+
+
+def _without_findings(run: RunSummary) -> CheckItem:
+    """What a run is that fails by none of its findings: it passes where it could have had any."""
     if not run.gpu_count and not run.doubts:
-        yield CheckItem("findings", "cannot_tell", Phrase("compare.obstacles.no_gpu_work", {"runs": [run.label]}))
-    elif run.verdict == "cannot_tell":
+        return CheckItem("findings", "cannot_tell", Phrase("compare.obstacles.no_gpu_work", {"runs": [run.label]}))
+    if run.verdict == "cannot_tell":
         doubts = [Phrase(f"findings.{kind}.name") for kind in run.doubts]
         key = "check.cannot_tell_because" if doubts else "check.cannot_tell"
-        yield CheckItem("findings", "cannot_tell", Phrase(key, {"reason": doubts[0]} if doubts else {}))
-    else:
-        yield CheckItem("findings", "pass", Phrase("check.no_findings"))
+        return CheckItem("findings", "cannot_tell", Phrase(key, {"reason": doubts[0]} if doubts else {}))
+    return CheckItem("findings", "pass", Phrase("check.no_findings"))
 
 
 def _once(findings: Sequence[FindingSum]) -> Iterator[FindingSum]:

@@ -42,10 +42,6 @@ def summarize(
     source, wall, parts = _steps(files, job, wanted)
     window_ps, shares, models = _windows(files, job)
     folded_wall, folded_parts = fold_steps(wall, parts)
-    # What is told as a part of another finding is there all the same, and not solved.
-    findings: list[tuple[Finding, str | None]] = [(finding, None) for finding in diagnosis.findings]
-    findings += [(part, finding.kind) for finding in diagnosis.findings for part in finding.absorbed]
-    hosts = sorted({ref.host for finding, _ in findings for ref in finding.gpus})
     blind = [kinds_not_shown(file) for file in files]
     known = [(row.occupancy, row.total) for row in diagnosis.kernels if row.occupancy is not None and row.total > 0]
     return RunSummary(
@@ -63,25 +59,33 @@ def summarize(
         window_ps=window_ps,
         window_parts=shares,
         kernels=fold_kernels(_kernels(files, wanted)),
-        findings=tuple(
-            FindingSum(
-                finding.kind,
-                finding.cause,
-                finding.severity,
-                finding.share,
-                finding.saving_ps_per_step,
-                tuple(f"{hosts.index(ref.host)}/{ref.id}" if len(hosts) > 1 else str(ref.id) for ref in finding.gpus),
-                part_of,
-            )
-            for finding, part_of in findings
-            if not finding.is_about_profile
-        ),
+        findings=_findings(diagnosis),
         doubts=tuple(sorted({f.kind for f in diagnosis.findings if f.is_about_profile})),
         occupancy=sum(o * t for o, t in known) / sum(t for _, t in known) if known else None,
         telemetry=_telemetry(diagnosis),
         sm_count=_sm_count(files),
         cut=sum(file.cut for file in files),
         not_shown=tuple(sorted(frozenset.intersection(*blind))) if blind else (),
+    )
+
+
+def _findings(diagnosis: Diagnosis) -> tuple[FindingSum, ...]:
+    """The findings about the run; those told as a part of another are there all the same, and not solved."""
+    findings: list[tuple[Finding, str | None]] = [(finding, None) for finding in diagnosis.findings]
+    findings += [(part, finding.kind) for finding in diagnosis.findings for part in finding.absorbed]
+    hosts = sorted({ref.host for finding, _ in findings for ref in finding.gpus})
+    return tuple(
+        FindingSum(
+            finding.kind,
+            finding.cause,
+            finding.severity,
+            finding.share,
+            finding.saving_ps_per_step,
+            tuple(f"{hosts.index(ref.host)}/{ref.id}" if len(hosts) > 1 else str(ref.id) for ref in finding.gpus),
+            part_of,
+        )
+        for finding, part_of in findings
+        if not finding.is_about_profile
     )
 
 

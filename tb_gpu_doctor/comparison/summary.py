@@ -126,12 +126,12 @@ class RunSummary:
         return self.parts_ps.mean(axis=0) if len(self.parts_ps) else np.zeros(len(PART_IDS))
 
 
-def fold_steps(wall: Float64, parts: Float64, most: int = MAX_STEPS) -> tuple[Float64, Float64]:
-    """Means of equally many neighbouring steps, so that at most ``most`` rows remain.
+def fold_steps(wall: Float64, parts: Float64, limit: int = MAX_STEPS) -> tuple[Float64, Float64]:
+    """Means of equally many neighbouring steps, so that at most ``limit`` rows remain.
 
     The steps at the end that fill no group are left out, less than one in ``most / 2`` of them.
     """
-    each = -(-len(wall) // most)
+    each = -(-len(wall) // limit)
     if each <= 1:
         return wall, parts
     rows = len(wall) // each
@@ -142,11 +142,11 @@ def fold_steps(wall: Float64, parts: Float64, most: int = MAX_STEPS) -> tuple[Fl
     )
 
 
-def fold_kernels(kernels: list[KernelSum], most: int = MAX_KERNELS) -> tuple[KernelSum, ...]:
+def fold_kernels(kernels: list[KernelSum], limit: int = MAX_KERNELS) -> tuple[KernelSum, ...]:
     """The longest kernels, and the others as one nameless row, so that the sum stays."""
     ordered = sorted(kernels, key=lambda row: (-row.total_ps, row.name, str(row.grid), str(row.block)))
-    if len(ordered) <= most:
+    if len(ordered) <= limit:
         return tuple(ordered)
-    rest = ordered[most - 1 :]
+    rest = ordered[limit - 1 :]
     calls, total = sum(row.calls for row in rest), sum(row.total_ps for row in rest)
-    return (*ordered[: most - 1], KernelSum("", None, None, calls, total))
+    return (*ordered[: limit - 1], KernelSum("", None, None, calls, total))

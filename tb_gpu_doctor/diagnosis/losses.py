@@ -62,16 +62,16 @@ def cost_per_step(context: Context, loss: StepLoss) -> tuple[Phrase, ...]:
     return (Phrase(key, {"lost": lost, "step": context.median_step, "saving": saving}),)
 
 
-def ranked(found: Iterable[Sequence[tuple[int, Evidence]]], most: int) -> tuple[Evidence, ...]:
+def ranked(found: Iterable[Sequence[tuple[int, Evidence]]], limit: int) -> tuple[Evidence, ...]:
     """Evidence of several GPUs: the first of every GPU first, then all others, each by weight.
 
     Args:
         found: for each GPU (weight, evidence), the heaviest first.
-        most: how many at most.
+        limit: how many at most.
     """
     items = [(min(rank, 1), -weight, item) for of_gpu in found for rank, (weight, item) in enumerate(of_gpu)]
     items.sort(key=lambda item: item[:2])
-    return tuple(item for _, _, item in items[:most])
+    return tuple(item for _, _, item in items[:limit])
 
 
 # ---- idle time by cause ----
@@ -178,7 +178,7 @@ def worst_event(context: Context, gpus: Sequence[WorkingGpu], cause: Cause) -> t
 
 
 def events_behind(
-    context: Context, gpus: Sequence[WorkingGpu], cause: Cause, most: int | None = None
+    context: Context, gpus: Sequence[WorkingGpu], cause: Cause, limit: int | None = None
 ) -> list[tuple[str, str]]:
     """Names of the host events behind the loss and the thread each mostly ran on, those with most of it first.
 
@@ -186,13 +186,13 @@ def events_behind(
         context: of the session.
         gpus: who loses.
         cause: of the loss.
-        most: of each GPU, how many to look at.
+        limit: of each GPU, how many to look at.
     """
     names: dict[str, int] = {}
     threads: dict[str, dict[str, int]] = {}
     for gpu in gpus:
         idle = unclaimed_idle(context, gpu)
-        for event in idle.of(cause).events[:most] if idle is not None else ():
+        for event in idle.of(cause).events[:limit] if idle is not None else ():
             names[event.name] = names.get(event.name, 0) + event.time
             seen = threads.setdefault(event.name, {})
             seen[event.thread] = seen.get(event.thread, 0) + event.thread_time

@@ -43,7 +43,7 @@ def names_of(context: Context, gpus: Iterable[GpuRef]) -> GpuNames:
     return GpuNames(refs, len(known), len({gpu.host for gpu in known}) > 1)
 
 
-def judged(context: Context) -> tuple[GpuTelemetry, ...]:
+def measured_gpus(context: Context) -> tuple[GpuTelemetry, ...]:
     """The GPUs with enough busy samples to say something of them."""
     limits = context.thresholds
     found = []
@@ -87,7 +87,7 @@ def driver_name(gpus: Iterable[GpuTelemetry]) -> str:
 
 def memory_needs(context: Context) -> dict[GpuRef, Memory | None]:
     """The need of every GPU that worked, None where it cannot be told. Ranks that share a GPU count together."""
-    needs: dict[GpuRef, Memory | None] = {ref(gpu): _of_all_ranks(context, gpu) for gpu in judged(context)}
+    needs: dict[GpuRef, Memory | None] = {ref(gpu): _of_all_ranks(context, gpu) for gpu in measured_gpus(context)}
     for file in context.files:
         for index, gpu in enumerate(file.gpus):
             name, use = gpu_of_file(file, index), gpu.allocator

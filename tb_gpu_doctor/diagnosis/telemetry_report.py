@@ -15,7 +15,7 @@ from tb_gpu_doctor.diagnosis.model import SEVERITIES, Finding, GpuRef, Phrase
 from tb_gpu_doctor.diagnosis.rule import rules
 from tb_gpu_doctor.diagnosis.rules.low_utilization import loads
 from tb_gpu_doctor.diagnosis.rules.profiler_overhead import worst_overhead
-from tb_gpu_doctor.diagnosis.telemetry_gpus import judged, names, ref, since
+from tb_gpu_doctor.diagnosis.telemetry_gpus import measured_gpus, names, ref, since
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry
 from tb_gpu_doctor.telemetry.load import Load
 from tb_gpu_doctor.telemetry.memory import measure as measure_memory
@@ -174,7 +174,7 @@ def checks_made(context: Context) -> tuple[tuple[Phrase, ...], tuple[Phrase, ...
     done: list[Phrase] = []
     lacking: dict[tuple[str, tuple[int, ...]], list[Phrase]] = {}
     gpus = context.telemetry.gpus
-    worked = {id(gpu) for gpu in judged(context)}
+    worked = {id(gpu) for gpu in measured_gpus(context)}
     for rule in rules():
         if rule.about != "telemetry":
             continue

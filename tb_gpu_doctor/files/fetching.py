@@ -45,8 +45,8 @@ def local_copy(path: str, progress: Callable[[float], None] | None = None) -> It
         yield name
 
 
-def read_head(path: str, most: int) -> bytes:
-    """The first bytes of a local or remote file, ``most`` of them if there are so many.
+def read_head(path: str, max_bytes: int) -> bytes:
+    """The first bytes of a local or remote file, ``max_bytes`` of them if there are so many.
 
     Raises:
         OSError: the file cannot be read; a `RemoteError` of a remote one.
@@ -54,14 +54,14 @@ def read_head(path: str, most: int) -> bytes:
     path = local_path(path)
     if not is_remote(path):
         with open_regular(path) as file:
-            return file.read(most)
+            return file.read(max_bytes)
     from tb_gpu_doctor.files.readers import reading
     from tb_gpu_doctor.files.remote import remote_at
 
     connection = remote_at(path).connection
-    pieces, missing = [], most
+    pieces, missing = [], max_bytes
     try:
-        with reading(connection, shown(path), min(most, _PIECE_BYTES)) as source:
+        with reading(connection, shown(path), min(max_bytes, _PIECE_BYTES)) as source:
             while missing > 0 and (piece := source.read(min(missing, _PIECE_BYTES))):
                 pieces.append(piece)
                 missing -= len(piece)

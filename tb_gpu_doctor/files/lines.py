@@ -14,13 +14,13 @@ class Lines:
 
     Args:
         backend: the first line.
-        most: how many there may be; None for a backend that many threads may use at a time.
+        limit: how many there may be; None for a backend that many threads may use at a time.
         another: opens one more beside the first.
     """
 
-    def __init__(self, backend: Any, most: int | None, another: Callable[[Any], Any]) -> None:
+    def __init__(self, backend: Any, limit: int | None, another: Callable[[Any], Any]) -> None:
         self.backend = backend
-        self._most, self._another = most, another
+        self._most, self._another = limit, another
         self._spare, self._made = [backend], 1
         self._free = threading.Condition()
 

@@ -107,9 +107,9 @@ def look(
     return Look({path: replace(known, at=time.monotonic()) for path, known in found.items()}, cut)
 
 
-def first(entries: dict[str, RemoteEntry], most: int) -> dict[str, RemoteEntry]:
+def first(entries: dict[str, RemoteEntry], limit: int) -> dict[str, RemoteEntry]:
     """As many entries as there may be."""
-    return entries if len(entries) <= most else dict(islice(entries.items(), max(0, most)))
+    return entries if len(entries) <= limit else dict(islice(entries.items(), max(0, limit)))
 
 
 def _measure(found: dict[str, Known], ask: Callable[[str], RemoteEntry], deadline: float) -> None:

@@ -22,7 +22,7 @@ class Reader(Protocol):
 
     size: int | None
 
-    def read(self, most: int) -> bytes:
+    def read(self, max_bytes: int) -> bytes:
         """The next bytes, at most so many; none at the end."""
 
     def close(self) -> None:
@@ -57,10 +57,10 @@ class _Patient:
         size = reader.size
         self.size = size if isinstance(size, int) and not isinstance(size, bool) and size >= 0 else None
 
-    def read(self, most: int) -> bytes:
+    def read(self, max_bytes: int) -> bytes:
         seconds = call_timeout_s()
         try:
-            return within(seconds, lambda: self._reader.read(most))
+            return within(seconds, lambda: self._reader.read(max_bytes))
         except TimeoutError:
             raise RemoteError("remote_timeout", seconds=seconds) from None
 
@@ -97,8 +97,8 @@ class _Plain:
         self._file = file
         self.size: int | None = getattr(file, "size", None) if size is None else size
 
-    def read(self, most: int) -> bytes:
-        pieces, missing = [], most
+    def read(self, max_bytes: int) -> bytes:
+        pieces, missing = [], max_bytes
         while missing > 0 and (piece := self._file.read(missing)):
             pieces.append(piece)
             missing -= len(piece)
@@ -118,8 +118,8 @@ class _Sftp:
         self._backend, self._file, self._at = backend, file, 0
         self.size: int | None = file.stat().st_size
 
-    def read(self, most: int) -> bytes:
-        left = most if self.size is None else min(most, self.size - self._at)
+    def read(self, max_bytes: int) -> bytes:
+        left = max_bytes if self.size is None else min(max_bytes, self.size - self._at)
         if left <= 0:  # what was written behind the end meanwhile is seen by whoever compares sizes
             return bytes(self._file.read(1)) if self.size is not None else b""
         parts = [(self._at + at, min(_PACKET_BYTES, left - at)) for at in range(0, left, _PACKET_BYTES)]
@@ -142,10 +142,10 @@ class _Ftp:
             self.size = backend.ftp.size(inner)
         self._socket: Any = backend.ftp.transfercmd(f"RETR {inner}")
 
-    def read(self, most: int) -> bytes:
+    def read(self, max_bytes: int) -> bytes:
         if self._socket is None:
             return b""
-        pieces, missing = [], most
+        pieces, missing = [], max_bytes
         while missing > 0 and (piece := self._socket.recv(min(missing, 1 << 18))):
             pieces.append(piece)
             missing -= len(piece)

@@ -30,8 +30,8 @@ MAX_SESSIONS = 100
 class Summaries:
     """Summaries by place, each of what lies there now; the least recently used are forgotten."""
 
-    def __init__(self, most: int = MAX_SUMMARIES) -> None:
-        self._most = most
+    def __init__(self, limit: int = MAX_SUMMARIES) -> None:
+        self._most = limit
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, tuple[str, RunSummary]] = OrderedDict()
 

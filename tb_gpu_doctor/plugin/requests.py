@@ -54,10 +54,10 @@ def own_page(request: Request, changes: bool) -> None:
         raise RequestError(403, "foreign_page")
 
 
-def name_argument(request: Request, name: str, most: int = MAX_VALUE_CHARS) -> str:
+def name_argument(request: Request, name: str, max_chars: int = MAX_VALUE_CHARS) -> str:
     """A text parameter of bounded length; "" when absent."""
     value = request.args.get(name, "")
-    if len(value) > most:
+    if len(value) > max_chars:
         raise RequestError(400, "bad_parameter", name=name)
     return value
 

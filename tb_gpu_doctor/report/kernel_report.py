@@ -175,9 +175,9 @@ def _cell(value: Any) -> Any:
 
 
 def print_kernels(
-    kernels: Sequence[Listed], gpus: Sequence[ListedGpu], most: int, console: Console, lang: str = "en"
+    kernels: Sequence[Listed], gpus: Sequence[ListedGpu], limit: int, console: Console, lang: str = "en"
 ) -> None:
-    """Print the first ``most`` kernels of a list, one a line; names are cut at the console's width."""
+    """Print the first ``limit`` kernels of a list, one a line; names are cut at the console's width."""
     if not kernels:
         console.print(Text(text("report.kernel_table.none", lang)))
         return
@@ -192,7 +192,7 @@ def print_kernels(
     ]
     rows = []
     several = len(gpus) > 1 and any(len(kernel.gpus) == 1 for kernel in kernels)
-    for kernel in kernels[:most]:
+    for kernel in kernels[:limit]:
         row = kernel.row
         where = ""
         if several and len(kernel.gpus) == 1:
@@ -212,10 +212,10 @@ def print_kernels(
             clean(f"{where}{row.name}", _MAX_NAME),
         ])  # fmt: skip
     print_table(columns, rows, console)
-    if any(kernel.row.occupancy_differs for kernel in kernels[:most]):
+    if any(kernel.row.occupancy_differs for kernel in kernels[:limit]):
         console.print(Text(text("report.kernel_table.differs", lang)))
-    if len(kernels) > most:
-        console.print(Text(text("report.kernel_table.more", lang, count=len(kernels) - most)))
+    if len(kernels) > limit:
+        console.print(Text(text("report.kernel_table.more", lang, count=len(kernels) - limit)))
 
 
 def print_fills(fills: Sequence[tuple[ListedGpu, GpuFill]], console: Console, lang: str = "en") -> None:
@@ -239,7 +239,7 @@ def print_fills(fills: Sequence[tuple[ListedGpu, GpuFill]], console: Console, la
 
 
 def print_scaling(
-    scaling: Sequence[GridScaling], batch: int, other_batch: int, most: int, console: Console, lang: str = "en"
+    scaling: Sequence[GridScaling], batch: int, other_batch: int, limit: int, console: Console, lang: str = "en"
 ) -> None:
     """How grids grow from one batch size to another, and from which batch on they fill the GPU."""
     console.print(Text(text("report.grid_scaling.title", lang, batch=batch, other=other_batch), style="bold"))
@@ -250,7 +250,7 @@ def print_scaling(
     columns = [Column(text(f"report.grid_scaling.{head}", lang), is_number=True) for head in heads]
     columns.append(Column(text("report.kernel_table.name", lang)))
     rows = []
-    for entry in scaling[:most]:
+    for entry in scaling[:limit]:
         fixed = text("report.grid_scaling.fixed", lang)
         covered, filled = (
             (_UNKNOWN if value is None else number(value, lang)) if entry.scales else fixed

@@ -99,7 +99,7 @@ def _process_table(processes: tuple[ProcessNow, ...], lang: str) -> Table:
     return table
 
 
-def _of(value: float | None, most: float | None, shown: Callable[[float], str], unit: str = "") -> str:
+def _of(value: float | None, maximum: float | None, shown: Callable[[float], str], unit: str = "") -> str:
     if value is None:
         return "–"
-    return f"{shown(value)}{unit}" if most is None else f"{shown(value)} / {shown(most)}{unit}"
+    return f"{shown(value)}{unit}" if maximum is None else f"{shown(value)} / {shown(maximum)}{unit}"

@@ -215,10 +215,10 @@ def link(series: GpuSeries, busy_percent: float) -> Link | None:
     )
 
 
-def _part(value: int | None, most: int | None, rates: dict[int, float] | None = None) -> float:
-    """``value`` over ``most``, by the table where one is given; 1 where unknown."""
-    if not value or not most or value >= most:
+def _part(value: int | None, maximum: int | None, rates: dict[int, float] | None = None) -> float:
+    """``value`` over ``maximum``, by the table where one is given; 1 where unknown."""
+    if not value or not maximum or value >= maximum:
         return 1.0
     if rates is None:
-        return value / most
-    return rates[value] / rates[most] if value in rates and most in rates else 1.0
+        return value / maximum
+    return rates[value] / rates[maximum] if value in rates and maximum in rates else 1.0

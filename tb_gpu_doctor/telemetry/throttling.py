@@ -219,12 +219,12 @@ def _beginning(mask: Bool, weight: Float64) -> tuple[int, bool]:
     return (point, True) if lasting else (int(np.argmax(mask)), False)
 
 
-def bands(series: GpuSeries, most: int | None = None) -> tuple[Band, ...]:
+def bands(series: GpuSeries, limit: int | None = None) -> tuple[Band, ...]:
     """Stretches of throttling in order of time, busy or not.
 
     Args:
         series: one GPU.
-        most: with more bands than this the nearest ones become one.
+        limit: with more bands than this the nearest ones become one.
     """
     reasons = reason_masks(series)
     found: list[tuple[Kind, int, int]] = []
@@ -235,9 +235,9 @@ def bands(series: GpuSeries, most: int | None = None) -> tuple[Band, ...]:
         tick = float(np.median(np.diff(series.wall_ns))) if len(series) > 1 else 1e9
         apart = np.diff(series.wall_ns[rows])
         cut = apart > _JOINED_TICKS * tick
-        if most is not None and int(cut.sum()) + 1 > most:
+        if limit is not None and int(cut.sum()) + 1 > limit:
             cut = np.zeros(len(apart), np.bool_)
-            cut[np.argsort(-apart, kind="stable")[: max(1, most) - 1]] = True
+            cut[np.argsort(-apart, kind="stable")[: max(1, limit) - 1]] = True
         starts = rows[np.concatenate(([True], cut))]
         ends = rows[np.concatenate((cut, [True]))]
         found += [(kind, int(a), int(b)) for a, b in zip(starts, ends, strict=True)]

@@ -113,9 +113,9 @@ def _known_head(path: str, size: int, _modified: int, _inode: int) -> Head | Non
     return _json(text, tail) or _json(more, tail)
 
 
-def _unpacked(raw: bytes, most: int) -> bytes:
+def _unpacked(raw: bytes, max_bytes: int) -> bytes:
     try:
-        return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(raw, most)
+        return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(raw, max_bytes)
     except zlib.error:
         return b""
 

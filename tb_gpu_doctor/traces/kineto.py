@@ -177,6 +177,6 @@ def _with_sm_count(device: Device, counted: Counter[int] | None) -> Device:
     return dataclasses.replace(device, sm_count=count) if votes >= 0.9 * counted.total() else device
 
 
-def _positive(value: Any, most: int) -> int | None:
+def _positive(value: Any, maximum: int) -> int | None:
     number = whole(value)
-    return number if 1 <= number <= most else None
+    return number if 1 <= number <= maximum else None

@@ -120,7 +120,7 @@ def test_a_session_that_could_not_be_reached_is_asked_for_again(monkeypatch: pyt
 
 
 def test_summaries_are_bounded() -> None:
-    kept = Summaries(most=2)
+    kept = Summaries(limit=2)
     for name in ("a", "b"):
         kept.put(name, "1", summary())
     assert kept.get("a", "1") is not None
@@ -129,7 +129,7 @@ def test_summaries_are_bounded() -> None:
 
 
 def test_one_summary_is_kept_of_a_place() -> None:
-    kept = Summaries(most=2)
+    kept = Summaries(limit=2)
     kept.put("b", "1", summary())
     for key in ("1", "2", "3"):
         kept.put("a", key, summary())

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
-from tb_gpu_doctor.diagnosis.telemetry_gpus import driver_name, judged, names, ref, worst_first
+from tb_gpu_doctor.diagnosis.telemetry_gpus import driver_name, measured_gpus, names, ref, worst_first
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry
 from tb_gpu_doctor.telemetry.load import Sharing, sharing
 
@@ -33,7 +33,7 @@ def check(context: Context) -> Iterator[Finding]:
     limits: Limits = context.thresholds.of(KIND)
     found = [
         (gpu, shared)
-        for gpu in judged(context)
+        for gpu in measured_gpus(context)
         if (shared := sharing(gpu.series)) is not None and shared.share >= limits.time
     ]
     if not found:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
-from tb_gpu_doctor.diagnosis.telemetry_gpus import judged, memory_needs, names, names_of, ref, worst_first
+from tb_gpu_doctor.diagnosis.telemetry_gpus import measured_gpus, memory_needs, names, names_of, ref, worst_first
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry, extent
 from tb_gpu_doctor.telemetry.memory import Memory, measure
 
@@ -36,7 +36,7 @@ def check(context: Context) -> Iterator[Finding]:
     limits: Limits = context.thresholds.of(KIND)
     known = [
         (gpu, memory)
-        for gpu in judged(context)
+        for gpu in measured_gpus(context)
         if (memory := measure(gpu.series, gpu.recording.memory_growth)) is not None
     ]
     growing = [(gpu, memory) for gpu, memory in known if _leaks(gpu, memory, limits)]

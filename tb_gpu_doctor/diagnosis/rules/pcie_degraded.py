@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
-from tb_gpu_doctor.diagnosis.telemetry_gpus import judged, names, ref, worst_first
+from tb_gpu_doctor.diagnosis.telemetry_gpus import measured_gpus, names, ref, worst_first
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry
 from tb_gpu_doctor.telemetry.load import Link, link
 
@@ -31,7 +31,7 @@ def check(context: Context) -> Iterator[Finding]:
     limits: Limits = context.thresholds.of(KIND)
     found = [
         (gpu, slow)
-        for gpu in judged(context)
+        for gpu in measured_gpus(context)
         if (slow := link(gpu.series, context.thresholds.telemetry_busy_percent)) is not None
     ]
     if not found:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
-from tb_gpu_doctor.diagnosis.telemetry_gpus import driver_name, judged, names, ref, since, worst_first
+from tb_gpu_doctor.diagnosis.telemetry_gpus import driver_name, measured_gpus, names, ref, since, worst_first
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry
 from tb_gpu_doctor.telemetry.throttling import Throttling, measure
 
@@ -28,7 +28,7 @@ def check(context: Context) -> Iterator[Finding]:
     """One finding for each cause: the power brake, the hardware for no told reason, a lowered limit, full power."""
     found = [
         (gpu, throttling)
-        for gpu in judged(context)
+        for gpu in measured_gpus(context)
         for throttling in measure(gpu.series, context.thresholds.telemetry_busy_percent)
         if throttling.kind in ("power", "other") and throttling.share >= context.thresholds.throttle_warning
     ]
