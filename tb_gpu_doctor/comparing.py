@@ -48,7 +48,7 @@ def compare_paths(
 
 def _apart(before: str, after: str) -> tuple[str | None, str | None]:
     """What tells two paths apart: their ends, from the last part on in which they differ; None for the same path."""
-    from tb_gpu_doctor.files.names import is_remote, shown
+    from tb_gpu_doctor.files.addresses import is_remote, shown
 
     parts = [
         (shown(path) if is_remote(path) else os.path.abspath(path).replace(os.sep, "/")).split("/")
@@ -80,7 +80,7 @@ def summary_of_path(
     if baseline_file.is_baseline(name):
         return baseline_file.read(name)
     from tb_gpu_doctor.api import choose_session
-    from tb_gpu_doctor.files.names import local_path
+    from tb_gpu_doctor.files.addresses import local_path
     from tb_gpu_doctor.files.system import files_at
     from tb_gpu_doctor.traces.sessions import find_sessions
 

@@ -7,7 +7,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from tb_gpu_doctor.files.names import is_remote
+from tb_gpu_doctor.files.addresses import is_remote
 from tb_gpu_doctor.files.system import files_at
 
 if TYPE_CHECKING:

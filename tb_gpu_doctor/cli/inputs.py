@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tb_gpu_doctor.files.names import is_remote, shown
+from tb_gpu_doctor.files.addresses import is_remote, shown
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.comparison.summary import RunSummary

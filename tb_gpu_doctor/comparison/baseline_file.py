@@ -21,8 +21,8 @@ from tb_gpu_doctor.comparison.summary import MAX_KERNELS, MAX_STEPS, TELEMETRY, 
 from tb_gpu_doctor.diagnosis.rule import kinds
 from tb_gpu_doctor.documents import DamagedDocument, from_json, plain
 from tb_gpu_doctor.errors import DocumentError, RemoteError
+from tb_gpu_doctor.files.addresses import is_remote, local_path, shown
 from tb_gpu_doctor.files.fetching import read_head
-from tb_gpu_doctor.files.names import is_remote, local_path, shown
 from tb_gpu_doctor.traces.columns import PS_PER_MS
 
 KIND = "gpu-doctor baseline"

@@ -16,7 +16,7 @@ from tb_gpu_doctor.comparison.summary import FindingSum, RunSummary
 from tb_gpu_doctor.diagnosis.model import SEVERITIES, Phrase
 from tb_gpu_doctor.diagnosis.rule import rule_of
 from tb_gpu_doctor.errors import DocumentError
-from tb_gpu_doctor.files.names import scheme_of
+from tb_gpu_doctor.files.addresses import scheme_of
 from tb_gpu_doctor.traces.columns import PS_PER_MS
 
 Failure = Literal["regression", "finding", "limit_exceeded"]

@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from tb_gpu_doctor.errors import RemoteError
-from tb_gpu_doctor.files.errors import translated
-from tb_gpu_doctor.files.names import is_chained, scheme_of, scrubbed, split_address
+from tb_gpu_doctor.files.addresses import is_chained, scheme_of, scrubbed, split_address
+from tb_gpu_doctor.files.backend_errors import translated
 from tb_gpu_doctor.files.patience import ask_timeout_s, call_timeout_s
 from tb_gpu_doctor.files.ssh import with_known_hosts
 

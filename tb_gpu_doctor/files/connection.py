@@ -10,10 +10,10 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from tb_gpu_doctor.errors import RemoteError
+from tb_gpu_doctor.files.addresses import scheme_of, split_address
+from tb_gpu_doctor.files.backend_errors import translated
 from tb_gpu_doctor.files.backends import call, open_backend, secrets_of
-from tb_gpu_doctor.files.errors import translated
 from tb_gpu_doctor.files.lines import Lines, another_sftp
-from tb_gpu_doctor.files.names import scheme_of, split_address
 from tb_gpu_doctor.files.parallel_calls import waited_for, within
 from tb_gpu_doctor.files.patience import ask_timeout_s, call_timeout_s
 

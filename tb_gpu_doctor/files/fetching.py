@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
 from tb_gpu_doctor.errors import RemoteError
-from tb_gpu_doctor.files.names import is_remote, local_path, shown
+from tb_gpu_doctor.files.addresses import is_remote, local_path, shown
 from tb_gpu_doctor.files.opening import open_regular
 
 if TYPE_CHECKING:

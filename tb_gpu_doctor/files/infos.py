@@ -10,7 +10,7 @@ from email.utils import parsedate_to_datetime
 from hashlib import blake2b
 from typing import Any
 
-from tb_gpu_doctor.files.names import scrubbed
+from tb_gpu_doctor.files.addresses import scrubbed
 
 _MAX_NAME = 1_024
 _TIMES = (

@@ -9,10 +9,10 @@ from types import TracebackType
 
 from tb_gpu_doctor.errors import RemoteError
 from tb_gpu_doctor.files import looking
+from tb_gpu_doctor.files.addresses import is_chained, shown, split_address
 from tb_gpu_doctor.files.connection import Connection
 from tb_gpu_doctor.files.infos import RemoteEntry, entry_of, listed_name
 from tb_gpu_doctor.files.looking import Known
-from tb_gpu_doctor.files.names import is_chained, shown, split_address
 from tb_gpu_doctor.files.patience import call_timeout_s
 from tb_gpu_doctor.files.system import State
 

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from tb_gpu_doctor.files.names import shown
+from tb_gpu_doctor.files.addresses import shown
 
 HIDDEN = "***"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+://[^\s'\"<>\])]+")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from tb_gpu_doctor.files.names import is_remote
+from tb_gpu_doctor.files.addresses import is_remote
 
 
 class State(Protocol):

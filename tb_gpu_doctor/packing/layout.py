@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tb_gpu_doctor.files.names import is_remote
+from tb_gpu_doctor.files.addresses import is_remote
 from tb_gpu_doctor.files.system import files_at
 from tb_gpu_doctor.packing.names import Names
 from tb_gpu_doctor.packing.telemetry_rewrite import redacted_file_name, redacted_run

@@ -14,11 +14,11 @@ from tb_gpu_doctor.api import diagnose_session
 from tb_gpu_doctor.errors import PackError, ProfileError, RemoteError
 from tb_gpu_doctor.files.fetching import local_copy
 from tb_gpu_doctor.packing.archive import write_archive
-from tb_gpu_doctor.packing.check import same_findings, told_names
 from tb_gpu_doctor.packing.json_rewrite import rewrite_json
 from tb_gpu_doctor.packing.layout import PackedFile, packed_files
 from tb_gpu_doctor.packing.names import Names
 from tb_gpu_doctor.packing.telemetry_rewrite import rewrite_events
+from tb_gpu_doctor.packing.verification import same_findings, told_names
 from tb_gpu_doctor.packing.xplane_rewrite import rewrite_xplane
 from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
 from tb_gpu_doctor.texts import languages

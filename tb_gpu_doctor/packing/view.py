@@ -16,8 +16,8 @@ from types import FrameType
 from typing import IO, Any
 
 from tb_gpu_doctor.errors import PackError, ProfileError, RemoteError
+from tb_gpu_doctor.files.addresses import is_remote, shown
 from tb_gpu_doctor.files.fetching import local_copy
-from tb_gpu_doctor.files.names import is_remote, shown
 from tb_gpu_doctor.files.system import files_at
 from tb_gpu_doctor.isolated_python import isolated
 from tb_gpu_doctor.packing.archive import unpack_archive

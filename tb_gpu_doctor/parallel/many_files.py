@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tb_gpu_doctor.errors import ProfileError
-from tb_gpu_doctor.files.names import is_remote
+from tb_gpu_doctor.files.addresses import is_remote
 from tb_gpu_doctor.parallel.cluster import DaskCluster
 from tb_gpu_doctor.parallel.one_file import DECODING, ReadFile, read_file
 from tb_gpu_doctor.parallel.plan import claimed, wanted_workers

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from tb_gpu_doctor.files.names import is_remote, scheme_of
+from tb_gpu_doctor.files.addresses import is_remote, scheme_of
 from tb_gpu_doctor.parallel.resources import available_memory_bytes, usable_cores
 from tb_gpu_doctor.traces.sessions import ProfileFile
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tb_gpu_doctor.errors import ProfileError
-from tb_gpu_doctor.files.names import is_remote, local_path, shown
+from tb_gpu_doctor.files.addresses import is_remote, local_path, shown
 from tb_gpu_doctor.files.system import files_at
 from tb_gpu_doctor.parallel.resources import return_free_memory
-from tb_gpu_doctor.plugin.stalls import within
+from tb_gpu_doctor.plugin.stalled_reads import within
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.traces.related import Offer

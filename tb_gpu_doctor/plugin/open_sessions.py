@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tb_gpu_doctor.errors import ProfileError, RequestError
-from tb_gpu_doctor.files.names import is_remote
+from tb_gpu_doctor.files.addresses import is_remote
 from tb_gpu_doctor.plugin.analyses import OWN_FAILURES, OWN_FAILURES_ON_FILES, Analyses, Progress, Report
 from tb_gpu_doctor.plugin.logdir import FoundSession, Root, Scanner, shown_path
-from tb_gpu_doctor.plugin.stalls import STALL_S, within
+from tb_gpu_doctor.plugin.stalled_reads import STALL_S, within
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.comparison.summary import RunSummary

@@ -21,7 +21,7 @@ from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.parallel.plan import claimed, may_start_processes
 from tb_gpu_doctor.parallel.processes import WorkerDied, WorkerProcesses, WorkersCannotStart
 from tb_gpu_doctor.parallel.resources import usable_cores
-from tb_gpu_doctor.plugin.stalls import PULSE_S, STALL_S, Watch, end, places_of, watched
+from tb_gpu_doctor.plugin.stalled_reads import PULSE_S, STALL_S, Watch, end, places_of, watched
 
 _OWN_VARIABLES = "GPU_DOCTOR_"
 

@@ -11,8 +11,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tb_gpu_doctor.files.addresses import is_remote, local_path, shown
 from tb_gpu_doctor.files.fetching import local_copy
-from tb_gpu_doctor.files.names import is_remote, local_path, shown
 from tb_gpu_doctor.files.parallel_calls import in_parallel
 from tb_gpu_doctor.files.system import Entry, Files, files_at
 from tb_gpu_doctor.recording_format import FILE_SUFFIX

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tb_gpu_doctor.errors import ProfileError, RemoteError
+from tb_gpu_doctor.files.addresses import is_remote
 from tb_gpu_doctor.files.fetching import local_copy
-from tb_gpu_doctor.files.names import is_remote
 from tb_gpu_doctor.traces.columns import Trace
 from tb_gpu_doctor.traces.sessions import ProfileFile
 

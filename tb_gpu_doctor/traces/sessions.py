@@ -16,15 +16,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from tb_gpu_doctor.errors import ProfileError, RemoteError
-from tb_gpu_doctor.files.names import local_path, shown
+from tb_gpu_doctor.files.addresses import local_path, shown
 from tb_gpu_doctor.files.system import LOCAL, Entry, Files, files_at
 from tb_gpu_doctor.phrase import Phrase
 from tb_gpu_doctor.recording_format import FILE_SUFFIX as RECORDING_SUFFIX
 from tb_gpu_doctor.recording_format import FOLDER as TELEMETRY_FOLDER
 from tb_gpu_doctor.traces.heads import CANDIDATE_SUFFIXES, Head, head_of, promises_a_trace, start_of_xspace
-from tb_gpu_doctor.traces.recordings import recordings
 from tb_gpu_doctor.traces.telemetry_homes import Home, home_beside, nearest_homes, recording_files
 from tb_gpu_doctor.traces.torch_names import TORCH_SUFFIXES, natural_key, torch_stem, worker_of
+from tb_gpu_doctor.traces.torch_recordings import recordings
 
 PROFILE_FOLDER = ("plugins", "profile")
 XPLANE_SUFFIX = ".xplane.pb"

@@ -43,7 +43,7 @@ class Backend:
     ],
 )
 def test_what_the_backend_is_asked_for(monkeypatch: pytest.MonkeyPatch, address: str, inner: str) -> None:
-    from tb_gpu_doctor.files.names import shown, split_address
+    from tb_gpu_doctor.files.addresses import shown, split_address
 
     opened: list[str] = []
 

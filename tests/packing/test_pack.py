@@ -15,10 +15,10 @@ from tb_gpu_doctor.api import diagnose_session
 from tb_gpu_doctor.cli.pack import chosen_sessions
 from tb_gpu_doctor.errors import PackError, ProfileError
 from tb_gpu_doctor.packing.archive import unpack_archive
-from tb_gpu_doctor.packing.check import same_findings, told_names
 from tb_gpu_doctor.packing.meaning import telling_words
 from tb_gpu_doctor.packing.names import is_public_word
 from tb_gpu_doctor.packing.pack import DIAGNOSES, MANIFEST, pack_sessions
+from tb_gpu_doctor.packing.verification import same_findings, told_names
 from tb_gpu_doctor.packing.view import manifest, opened
 from tb_gpu_doctor.traces.read import read_trace
 from tb_gpu_doctor.traces.sessions import Session, find_sessions

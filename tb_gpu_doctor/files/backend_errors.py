@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tb_gpu_doctor.errors import RemoteError
-from tb_gpu_doctor.files.names import scrubbed
+from tb_gpu_doctor.files.addresses import scrubbed
 
 # What a backend says when it found no credentials, wherever it looked.
 _NO_CREDENTIALS = (

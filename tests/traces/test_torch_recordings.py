@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tb_gpu_doctor.traces.heads import Head
-from tb_gpu_doctor.traces.recordings import recordings
 from tb_gpu_doctor.traces.sessions import find_sessions
 from tb_gpu_doctor.traces.torch_names import read_name
+from tb_gpu_doctor.traces.torch_recordings import recordings
 from tests.traces.kineto_files import BASE_S, kineto
 
 # How launchers, profilers' wrappers and inference servers call the file of a rank.

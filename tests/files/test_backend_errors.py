@@ -8,7 +8,7 @@ from ftplib import error_perm, error_temp
 import pytest
 
 from tb_gpu_doctor.errors import ProfileError, RemoteError
-from tb_gpu_doctor.files.errors import translated
+from tb_gpu_doctor.files.backend_errors import translated
 from tb_gpu_doctor.report.sentences import error_sentence
 from tb_gpu_doctor.texts import languages
 

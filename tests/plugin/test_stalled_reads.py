@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tb_gpu_doctor.errors import ProfileError
-from tb_gpu_doctor.plugin import stalls, worker_process
+from tb_gpu_doctor.plugin import stalled_reads, worker_process
 from tb_gpu_doctor.plugin.analyses import Cancelled
 from tb_gpu_doctor.plugin.logdir import Root, Scanner
-from tb_gpu_doctor.plugin.stalls import Watch, end, places_of, watched, within
+from tb_gpu_doctor.plugin.stalled_reads import Watch, end, places_of, watched, within
 from tb_gpu_doctor.plugin.worker_process import in_worker_process
 from tb_gpu_doctor.traces.sessions import SessionScan, find_sessions
 from tests.parallel.test_processes import gone, until
@@ -33,17 +33,17 @@ def test_a_read_is_waited_for_so_long_and_no_longer(tmp_path: Path) -> None:
         within(5, "p", lambda: 1 // 0)
     pipe = tmp_path / "x.xplane.pb"
     os.mkfifo(pipe)
-    before = stalls._left_behind
+    before = stalled_reads._left_behind
     with pytest.raises(ProfileError) as stalled:
         within(0.1, str(pipe), pipe.read_bytes)
     assert (stalled.value.code, stalled.value.path) == ("read_stalled", str(pipe))
-    assert stalls._left_behind == before + 1
+    assert stalled_reads._left_behind == before + 1
     pipe.write_bytes(b"at last")
-    assert until(lambda: stalls._left_behind == before)
+    assert until(lambda: stalled_reads._left_behind == before)
 
 
 def test_not_more_threads_than_there_may_be_wait_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stalls, "_left_behind", stalls.MAX_LEFT_BEHIND)
+    monkeypatch.setattr(stalled_reads, "_left_behind", stalled_reads.MAX_LEFT_BEHIND)
     with pytest.raises(ProfileError):
         within(5, "p", lambda: 7)
 
@@ -70,7 +70,7 @@ def test_what_waits_has_stalled_and_what_works_has_not(code: str, stalls_: bool)
             found = watch.has_stalled(("reading", 0.0))
             time.sleep(0.05)
         assert found is stalls_
-        family = stalls._family([process.pid])
+        family = stalled_reads._family([process.pid])
         end([process.pid])
         assert gone(family[1:]) and process.wait(10) != 0
     finally:
@@ -91,7 +91,7 @@ def test_a_report_is_progress() -> None:
 
 
 def test_work_that_gets_no_further_is_ended_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stalls, "STALL_S", 1.0)
+    monkeypatch.setattr(stalled_reads, "STALL_S", 1.0)
     pipe = tmp_path / "x.xplane.pb"
     os.mkfifo(pipe)
     before = time.monotonic()
@@ -106,7 +106,7 @@ def test_work_that_gets_no_further_is_ended_and_said(tmp_path: Path, monkeypatch
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the system tells nothing of its threads")
 def test_without_processes_a_thread_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPU_DOCTOR_WORKERS", "1")
-    monkeypatch.setattr(stalls, "STALL_S", 1.0)
+    monkeypatch.setattr(stalled_reads, "STALL_S", 1.0)
     pipe = tmp_path / "x.xplane.pb"
     os.mkfifo(pipe)
     with pytest.raises(ProfileError) as stalled:
@@ -114,7 +114,7 @@ def test_without_processes_a_thread_is_left_behind(tmp_path: Path, monkeypatch: 
     assert stalled.value.code == "read_stalled"
     pipe.write_bytes(b"")  # lets the thread go
 
-    def busy(report: stalls.Report) -> int:
+    def busy(report: stalled_reads.Report) -> int:
         ends = time.monotonic() + 3
         while time.monotonic() < ends:
             sum(range(1000))
@@ -126,7 +126,7 @@ def test_without_processes_a_thread_is_left_behind(tmp_path: Path, monkeypatch: 
 def test_who_loses_interest_ends_the_work_of_a_thread() -> None:
     ended = threading.Event()
 
-    def run(report: stalls.Report) -> None:
+    def run(report: stalled_reads.Report) -> None:
         try:
             while True:
                 report("reading", 0.1)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tb_gpu_doctor.files.names import is_chained, is_remote, local_path, scrubbed, shown, split_address
+from tb_gpu_doctor.files.addresses import is_chained, is_remote, local_path, scrubbed, shown, split_address
 
 SIGNED = "X-Amz-Signature=0123abcd&X-Amz-Credential=AKIA"
 
