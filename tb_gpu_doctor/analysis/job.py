@@ -9,6 +9,7 @@ collectives of one group, kind and size together: waiting, moving, bandwidth, an
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -417,13 +418,22 @@ def _bandwidth(lateness: JobLateness | None) -> Bandwidth | None:
 
 
 def missing_ranks(files: Sequence[FileFacts]) -> tuple[int, ...]:
-    """Ranks that the job has by its files' own word, but no file; empty where the files do not say."""
+    """Ranks that the job has by its files' own word, but no file; empty where the files do not say.
+
+    Where several call themselves the same rank their word is worth nothing: see `doubled_ranks`.
+    """
     sizes = [file.world_size for file in files if file.world_size]
     ranks = [file.rank for file in files]
-    if not sizes or any(rank is None for rank in ranks):
+    if not sizes or any(rank is None for rank in ranks) or doubled_ranks(files):
         return ()
     size = min(max(sizes), 1 << 20)
     return tuple(sorted(set(range(size)) - {rank for rank in ranks if rank is not None}))
+
+
+def doubled_ranks(files: Sequence[FileFacts]) -> dict[int, int]:
+    """Ranks that several files say they are, and how many do."""
+    counts = Counter(file.rank for file in files if file.rank is not None)
+    return {rank: count for rank, count in sorted(counts.items()) if count > 1}
 
 
 @dataclass(frozen=True)

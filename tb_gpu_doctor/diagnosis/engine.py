@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tb_gpu_doctor.analysis.facts import FileFacts
 from tb_gpu_doctor.analysis.filling import sm_efficiency
-from tb_gpu_doctor.analysis.job import waits_in_windows
+from tb_gpu_doctor.analysis.job import doubled_ranks, waits_in_windows
 from tb_gpu_doctor.analysis.results import Cause, DeviceAccounting
 from tb_gpu_doctor.diagnosis.context import Context, ref
 from tb_gpu_doctor.diagnosis.merging import merge_findings
@@ -189,6 +189,8 @@ def _warnings(context: Context, failures: Sequence[ProfileError]) -> tuple[str |
     if missing:
         some = tuple(str(rank) for rank in missing[:_MAX_RANKS]) + (("…",) if len(missing) > _MAX_RANKS else ())
         found.append(Phrase("report.missing_ranks", {"ranks": some, "count": len(missing)}))
+    for rank, count in list(doubled_ranks(context.files).items())[:_MAX_RANKS]:
+        found.append(Phrase("report.doubled_rank", {"rank": str(rank), "count": count}))
     # behind the ranks: many bad files must not hide them
     for error in failures:
         found.append(Phrase("report.unreadable_file", {"error": error}))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tb_gpu_doctor.analysis.analyse import analyse
 from tb_gpu_doctor.analysis.job import Job as Result
-from tb_gpu_doctor.analysis.job import analyse_job, missing_ranks
+from tb_gpu_doctor.analysis.job import analyse_job, doubled_ranks, missing_ranks
 from tb_gpu_doctor.report.diagnosis_report import to_dict
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace
 from tests.analysis.jobs import Job, random_job
@@ -161,3 +161,5 @@ def test_missing_ranks() -> None:
     assert missing_ranks(ranked) == (2, 3)
     assert missing_ranks([*ranked, traces[0]]) == (), "a file that does not say may be any of them"
     assert missing_ranks([]) == ()
+    same = [dataclasses.replace(trace, rank=0, world_size=5) for trace in traces]
+    assert missing_ranks(same) == () and doubled_ranks(same) == {0: 3}, "their word is worth nothing"
