@@ -39,6 +39,8 @@ _NAMED_CALL = re.compile(r"^Eager(?:Local|Kernel)?Execute: ")
 _MOST = 0.5
 # A first or last step with fewer launches than this share of the others' was cut off by the recording.
 _WHOLE = 0.9
+# A GPU is in use that runs this share of the kernels that the busiest runs.
+_IN_USE = 0.2
 MIN_STEPS = 3
 _MAX_STEPS = 20_000
 # Share of the distinct kernel names whose count must be a multiple of the number of steps.
@@ -83,6 +85,11 @@ def _executed(
     if not wanted.any():
         return None
     rows = _outermost(causes, wanted[index])
+    # functions that the input pipeline calls run as well, and are no steps
+    fetching = np.array([kind_of(trace.strings[i]) == Kind.INPUT for i in names.tolist()], np.bool_)
+    rows = rows[nearest_with(fetching[index], causes.parent)[rows] < 0]
+    if not len(rows):
+        return None
     ends = pattern is _OPTIMIZER
     cut = _cut_by_ends(trace, rows) if ends else _cut_by_starts(trace, launch, causes, launches, rows)
     if cut is None:
@@ -92,10 +99,21 @@ def _executed(
     inside = int(events.duration[kernels & (steps.event_step >= 0)].sum())
     if inside < _MOST * int(events.duration[kernels].sum()) or not steps.count:
         return None
+    if not _on_all_gpus(trace, steps):
+        return None
     complete = steps.complete & _whole(trace, launches, cut[0].start)
     if not complete.any():
         complete = steps.complete
     return replace(steps, complete=complete, confidence=1.0, cut_at=trace.strings[int(cut[1])])
+
+
+def _on_all_gpus(trace: Trace, steps: Steps) -> bool:
+    """Whether most executions led to work on every GPU in use: those of single replicas, or of the input, do not."""
+    events = trace.device_events
+    kernels = np.bincount(events.device[events.klass == EventClass.COMPUTE], minlength=len(trace.devices))
+    used = kernels >= _IN_USE * kernels.max(initial=0)
+    worked = (steps.end >= 0)[:, used].all(axis=1)
+    return float(worked.mean()) >= _MOST
 
 
 def _outermost(causes: Causality, is_one: BoolArray) -> Int64:

