@@ -96,7 +96,7 @@ class Transfers:
         late: the part of it that would be hidden had the host not been late before the copy.
         gap_wait: time of each gap in which the host sat in a blocking copy, shape (gaps,).
         step_exposed: exposed time without ``P2P`` per complete step and GPU, shape (steps, devices).
-        step_late, step_wait: ``late`` and ``gap_wait`` per complete step and GPU.
+        step_late: ``late`` per complete step and GPU.
     """
 
     totals: tuple[CopyTotals, ...]
@@ -107,7 +107,6 @@ class Transfers:
     gap_wait: Int64
     step_exposed: Int64
     step_late: Int64
-    step_wait: Int64
 
 
 @dataclass(frozen=True)
@@ -163,7 +162,7 @@ def find_transfers(
     gap_wait = np.zeros(len(gaps), np.int64)
     late = np.zeros(len(rows), np.int64)
     step_exposed = np.zeros((steps.count, len(trace.devices)), np.int64)
-    step_wait, step_late = np.zeros_like(step_exposed), np.zeros_like(step_exposed)
+    step_late = np.zeros_like(step_exposed)
     totals: list[CopyTotals] = []
     groups: list[CopyGroup] = []
     for device in trace.devices:
@@ -178,7 +177,6 @@ def find_transfers(
         step_late[:, device.index] = sum_by_step(steps, device.index, events.start[rows[own]], late[own])
         waiting = _waiting(trace, launch, device.index, rows[blocking])
         gap_wait[mine] = overlap(waiting, gaps.start[mine], _host_end(trace, gaps, mine, rows[blocking]))
-        step_wait[:, device.index] = sum_by_step(steps, device.index, gaps.start[mine], gap_wait[mine])
         step_exposed[:, device.index] = _step_exposed(
             trace, window, steps, device.index, rows[own][~between], exposed[own][~between], kernels
         )
@@ -187,7 +185,7 @@ def find_transfers(
         totals += _totals(*args)
         groups += _groups(*args, launch, causes, idle)
     return Transfers(
-        tuple(totals), tuple(groups), rows, exposed, late, gap_wait, step_exposed, step_late, step_wait
+        tuple(totals), tuple(groups), rows, exposed, late, gap_wait, step_exposed, step_late
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ class Lines:
 
     def __init__(self, backend: Any, limit: int | None, another: Callable[[Any], Any]) -> None:
         self.backend = backend
-        self._most, self._another = limit, another
+        self._limit, self._another = limit, another
         self._spare, self._made = [backend], 1
         self._free = threading.Condition()
 
@@ -31,7 +31,7 @@ class Lines:
         Raises:
             TimeoutError: none was free in time.
         """
-        if self._most is None:
+        if self._limit is None:
             yield self.backend
             return
         line = self._taken(time.monotonic() + timeout_s)
@@ -45,7 +45,7 @@ class Lines:
     def _taken(self, ends: float) -> Any:
         while True:
             with self._free:
-                while not self._spare and self._made >= (self._most or 1):
+                while not self._spare and self._made >= (self._limit or 1):
                     left = ends - time.monotonic()
                     if left <= 0:
                         raise TimeoutError
@@ -58,7 +58,7 @@ class Lines:
             except Exception:  # the server allows no more, or the first one is broken, which its user will see
                 with self._free:
                     self._made -= 1
-                    self._most = self._made
+                    self._limit = self._made
 
 
 def another_sftp(backend: Any) -> Any:

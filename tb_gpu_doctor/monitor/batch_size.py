@@ -135,7 +135,7 @@ def find_batch_size(
         BatchError: the first size cannot be measured, for another reason than memory.
     """
     how = measure_as or Measure()
-    for name, value, fine in (
+    for name, value, in_range in (
         ("start", start, start >= 1),
         ("max_batch", max_batch, max_batch >= start),
         ("growth", growth, 1 < growth <= MOST_GROWTH),
@@ -143,7 +143,7 @@ def find_batch_size(
         ("repeats", how.repeats, how.repeats >= 1),
         ("timeout_s", timeout_s, timeout_s > 0),
     ):
-        if not fine:
+        if not in_range:
             raise OutOfRange(name, value)
     factory = make_step if isinstance(make_step, str) else importable_name(make_step)
     if in_process is None:
@@ -155,37 +155,12 @@ def find_batch_size(
 
         make_step = load_factory(make_step)
 
-    points: list[Point] = []
-    stopped = "max_batch"
-    size, best, idle = start, 0.0, 0
-    while True:
+    def measure(size: int) -> Point:
         if in_process:
-            point = _measure_here(make_step, size, how)  # type: ignore[arg-type]
-        else:
-            point = _measure_in_child(str(factory), size, how, timeout_s)
-        points.append(point)
-        if on_point is not None:
-            on_point(point)
-        if point.problem is not None:
-            if len(points) == 1 and point.problem not in (PROBLEM_MEMORY, PROBLEM_KILLED, PROBLEM_TIMEOUT):
-                raise BatchError(point.problem)
-            points[-1] = replace(point, problem=point.problem.splitlines()[0])
-            stopped = "memory" if point.problem in (PROBLEM_MEMORY, PROBLEM_KILLED) else "problem"
-            break
-        rate = point.samples_per_s or 0.0
-        idle = 0 if rate > best * (1 + GAIN) else idle + 1
-        best = max(best, rate)
-        if patience is not None and idle >= patience:
-            stopped = "no_gain"
-            break
-        following = max(size + 1, round(size * growth))
-        if following > max_batch:
-            break
-        needed = predicted_peak(points, following)
-        if needed is not None and point.limit_bytes and needed > memory_fraction * point.limit_bytes:
-            stopped = "memory_predicted"
-            break
-        size = following
+            return _measure_here(make_step, size, how)  # type: ignore[arg-type]
+        return _measure_in_child(str(factory), size, how, timeout_s)
+
+    points, stopped = _sweep(measure, start, max_batch, growth, patience, memory_fraction, on_point)
     chosen = recommend(points)
     headroom = None
     if chosen is not None and chosen.peak_bytes is not None and chosen.limit_bytes:
@@ -196,6 +171,47 @@ def find_batch_size(
     if logdir is not None:
         result = replace(result, run=write_sweep(result, os.fspath(logdir)))
     return result
+
+
+def _sweep(
+    measure: Callable[[int], Point],
+    start: int,
+    max_batch: int,
+    growth: float,
+    patience: int | None,
+    memory_fraction: float,
+    on_point: Callable[[Point], None] | None,
+) -> tuple[list[Point], str]:
+    """Measured points of growing batches, and why no larger one was tried."""
+    points: list[Point] = []
+    stopped = "max_batch"
+    size, best, without_gain = start, 0.0, 0
+    while True:
+        point = measure(size)
+        points.append(point)
+        if on_point is not None:
+            on_point(point)
+        if point.problem is not None:
+            if len(points) == 1 and point.problem not in (PROBLEM_MEMORY, PROBLEM_KILLED, PROBLEM_TIMEOUT):
+                raise BatchError(point.problem)
+            points[-1] = replace(point, problem=point.problem.splitlines()[0])
+            stopped = "memory" if point.problem in (PROBLEM_MEMORY, PROBLEM_KILLED) else "problem"
+            break
+        rate = point.samples_per_s or 0.0
+        without_gain = 0 if rate > best * (1 + GAIN) else without_gain + 1
+        best = max(best, rate)
+        if patience is not None and without_gain >= patience:
+            stopped = "no_gain"
+            break
+        following = max(size + 1, round(size * growth))
+        if following > max_batch:
+            break
+        needed = predicted_peak(points, following)
+        if needed is not None and point.limit_bytes and needed > memory_fraction * point.limit_bytes:
+            stopped = "memory_predicted"
+            break
+        size = following
+    return points, stopped
 
 
 def importable_name(function: Any) -> str | None:

@@ -1,8 +1,8 @@
 """Watches, from a thread of its own, what stands still without an error: training's steps, and calls of the driver.
 
-Nothing is ended or held up. A training that makes no step any more is told in one line; where wanted, the stacks
-of all Python threads and the GPUs' last values go into the recording, so that a job's ranks can be compared. A
-process that holds Python's lock while it hangs stops this thread too, and nothing can be told from within.
+It only reports, and neither ends nor delays anything. When training stops making steps, one line says so; on request,
+the stacks of all Python threads and the GPUs' last values go into the recording, so that the ranks of a job can be
+compared. A process that hangs while it holds Python's lock stops this thread as well, and then reports nothing.
 """
 
 from __future__ import annotations

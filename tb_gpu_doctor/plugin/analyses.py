@@ -1,11 +1,9 @@
 """Run each analysis once, in the background, and keep the results within bounds.
 
-Two people who open the same run share one analysis. A result is kept under a key that
-names the files' content, so a rewritten profile is read anew.
-
-Who waits for an analysis asks again and again, so that it is known what somebody still looks at. That comes first: of
-each viewer the newest wish before older ones, of different viewers the one that was first. What nobody has asked for
-any more is dropped, and so is what does not fit into the queue.
+Two people who open the same run share one analysis. Its result is kept under a key that names the files' content, so a
+rewritten profile is read anew. Viewers who wait keep asking, which tells what somebody still looks at: each viewer's
+latest request goes before their earlier ones, and between viewers the one who came first goes first. Requests that
+nobody repeats are dropped, and so are those that do not fit into the queue.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Summaries:
     """Summaries by place, each of what lies there now; the least recently used are forgotten."""
 
     def __init__(self, limit: int = MAX_SUMMARIES) -> None:
-        self._most = limit
+        self._limit = limit
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, tuple[str, RunSummary]] = OrderedDict()
 
@@ -49,7 +49,7 @@ class Summaries:
         with self._lock:
             self._kept[owner] = (key, summary)
             self._kept.move_to_end(owner)
-            while len(self._kept) > self._most:
+            while len(self._kept) > self._limit:
                 self._kept.popitem(last=False)
 
 

@@ -1,7 +1,7 @@
 """Give up reading what never comes: a stale mount, a pipe that nobody writes into.
 
-No timeout ends a read of a local file, so it is waited for elsewhere: in a thread of its own, which is left behind, or
-in a process, which is ended once it gets no further. Slow is not stalled: a process that computes, or whose bytes come
+A read of a local file cannot be given a timeout. So it happens in a thread of its own, which is left behind when it
+stalls, or in a process, which is then ended. Slow is not stalled: a process that computes, or whose bytes keep coming
 in, is left alone.
 """
 

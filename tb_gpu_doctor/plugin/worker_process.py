@@ -1,8 +1,8 @@
 """Work that a request needs, in a process of its own.
 
-Reading a profile keeps the interpreter busy for as long as it takes, and all other requests of TensorBoard, other
-plugins' as well, would get their turn between its steps or not at all. It takes memory that the C library never gives
-back, too. So TensorBoard's process gets the result only.
+Reading a profile would keep TensorBoard's interpreter busy, so that all its other requests, those of other plugins
+included, would hardly get a turn, and would leave it with memory that the C library never gives back. So the work is
+done elsewhere, and TensorBoard's process only gets the result.
 """
 
 from __future__ import annotations
