@@ -70,7 +70,7 @@ class Allocation:
 
     def run(self, thread: HostThread, running: Sequence[Signal]) -> Process:
         """Waits on a thread for what runs, and does the work."""
-        with thread.span(self.call):
+        with thread.span(self.call, driver_stats(thread)):
             for signal in running:
                 if signal.fired_at is None:
                     yield from thread.wait(signal, "allocator")

@@ -7,6 +7,7 @@ a ``correlation``, and arrows (``ac2g``) join them once more for viewers.
 from __future__ import annotations
 
 import json
+import re
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,6 +25,7 @@ Json = dict[str, Any]
 BASE_PERIOD_NS = 7_884_000 * 10**9
 _COPY_NAMES = {"H2D": "Memcpy HtoD ({host} -> Device)", "D2H": "Memcpy DtoH (Device -> {host})"}
 _ANNOTATIONS = ("ProfilerStep", "Optimizer.", "DistributedDataParallel", "enumerate(", "nccl:")
+_FRAME = re.compile(r"\.py\(\d+\): |^<built-in ")
 _CALL_IDS = {
     "cudaLaunchKernel": 211, "cudaLaunchKernelExC": 430, "cudaMemcpyAsync": 41, "cudaStreamSynchronize": 131,
     "cudaDeviceSynchronize": 165,
@@ -148,6 +150,8 @@ class _Writer:
             open_until.append((event.end, self._number))
             name = _host_name(event)
             category = "user_annotation" if name.startswith(_ANNOTATIONS) else "cpu_op"
+            if _FRAME.search(name):
+                category = "python_function"
             args = {"External id": self._number, "Record function id": 0, "Ev Idx": self._number - 1}
             yield self._complete(category, name, line, event.start, event.end, args)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from simulator.device import Collective, Device, Kernel, Work, launch
 from simulator.engine import Process, Signal, Simulation, us
 from simulator.host import HostThread
-from simulator.items import driver_stats
+from simulator.items import Allocation, HostWork, driver_stats
 from simulator.models import AllReduce
 from simulator.torch_models import Operator, TorchModel
 from simulator.truth import Marker
@@ -33,7 +33,9 @@ class TorchRun:
         loader_us: how long the loader keeps the main thread, by rank; ``ready_us`` for the others.
         op_us, launch_us: the host's time around a launch, and that of the call itself.
         copy_bytes: of a batch.
-        look: whether ``loss.item()`` ends each step.
+        look: whether ``loss.item()`` ends each step; ``values``: how many results are read so, one after the other.
+        own: what Python does behind each step.
+        allocation: a call of the driver's allocator behind the backward pass.
     """
 
     steps: int
@@ -44,6 +46,9 @@ class TorchRun:
     launch_us: float = 4.4
     copy_bytes: int = 1_048_576
     look: bool = True
+    values: int = 1
+    own: HostWork | None = None
+    allocation: Allocation | None = None
     first_step_number: int = 20
 
 
@@ -79,12 +84,16 @@ class TorchRank:
                     for operator in run.model.forward:
                         yield from self._operator(thread, operator, step)
                 yield from self._backward(step)
+                if run.allocation is not None:
+                    yield from run.allocation.run(thread, [work.done for work in self._running()])
                 with thread.span("Optimizer.step#AdamW.step"):
                     yield from thread.spend(us(45), "launch")
                     for operator in run.model.optimizer:
                         yield from self._operator(thread, operator, step)
-                if run.look:
+                for _ in range(run.values if run.look else 0):
                     yield from self._item(step)
+                if run.own is not None:
+                    yield from run.own.run(thread)
                 yield from thread.spend(simulation.jitter(us(25), 0.2), "host_other")
             self.markers.append(Marker(number, start, simulation.now))
         with thread.span("cudaDeviceSynchronize", driver_stats(thread)):  # the profiler's own, when it stops

@@ -50,6 +50,8 @@ FRAMES: tuple[tuple[str, tuple[str, ...]], ...] = (
         r"^torch/cuda/(?:__init__|streams)\.py\(\d+\): synchronize$",
         r"^<built-in (?:method|function) (?:item|tolist|cpu|numpy|nonzero|is_nonzero|_?(?:cuda_)?synchronize)\b",
     )),
+    # Python's garbage collector: no other built-in is called so.
+    ("HOST_OTHER", (r"^<built-in function collect>$",)),
     ("NEUTRAL", (
         r"^<built-in ", r"^<(?:frozen|string)", _STANDARD,
         # wrappers around the whole of somebody's program
