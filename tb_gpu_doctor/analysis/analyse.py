@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from tb_gpu_doctor.analysis.accounting import account, all_busy_sets, summarise
 from tb_gpu_doctor.analysis.callers import causality
@@ -16,6 +17,7 @@ from tb_gpu_doctor.analysis.kernel_tree import layer_scopes
 from tb_gpu_doctor.analysis.kernels import kernel_table
 from tb_gpu_doctor.analysis.launches import find_contention, find_serialized, launch_of, launch_queues, launch_stats
 from tb_gpu_doctor.analysis.lost_events import find_launches, find_lost, uncertain_gaps, without_cause
+from tb_gpu_doctor.analysis.results import Steps
 from tb_gpu_doctor.analysis.start_up import start_up, steady_steps
 from tb_gpu_doctor.analysis.step_costs import step_costs
 from tb_gpu_doctor.analysis.steps import find_steps, find_window
@@ -57,18 +59,9 @@ def _analyse(trace: Trace, report: Callable[[float], None], side: ThreadPoolExec
     window = find_window(trace, steps)
     report(0.4)
     if window is None:
-        return TraceAnalysis(
-            steps=steps,
-            window=None,
-            recorded=recorded_span(trace),
-            accounting=(),
-            gaps=no_gaps(),
-            summaries=(),
-            lateness=None,
-            kernels=kernel_table(trace, None, steps),
-            launches=(),
+        return replace(
+            _without_window(trace, steps),
             pipelines=find_pipelines(trace, recorded_span(trace), causes),
-            outline=outline(trace),
             lost=find_lost(trace, calls, steps),
         )
     tabulating = side.submit(lambda: kernel_table(trace, window, steps, layer_scopes(trace, launch, causes)))
@@ -122,3 +115,19 @@ def recorded_span(trace: Trace) -> tuple[int, int] | None:
         return None
     low, high = int(host.start.min()), int(host.end.max())
     return (low, high) if high > low else None
+
+
+def _without_window(trace: Trace, steps: Steps) -> TraceAnalysis:
+    """What can be said of a trace in which no GPU did anything."""
+    return TraceAnalysis(
+        steps=steps,
+        window=None,
+        recorded=recorded_span(trace),
+        accounting=(),
+        gaps=no_gaps(),
+        summaries=(),
+        lateness=None,
+        kernels=kernel_table(trace, None, steps),
+        launches=(),
+        outline=outline(trace),
+    )
