@@ -275,7 +275,7 @@ _FILLS = 0.8
 # that goes on all the time explains nothing.
 _SHORTEST_FILLED = 100 * PS_PER_US
 _BACKGROUND = 0.5
-_ELSEWHERE = (Kind.COMPILE, Kind.CHECKPOINT, Kind.HOST_OTHER)
+_ELSEWHERE = (Kind.COMPILE, Kind.CHECKPOINT, Kind.ALLOCATOR, Kind.HOST_OTHER)
 
 
 def charge_elsewhere(

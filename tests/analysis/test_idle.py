@@ -514,7 +514,9 @@ def test_code_that_is_loaded_holds_up_the_launch_it_lies_in() -> None:
     assert evidence_of(record, 100) == "overhead: Lazy Function Loading"
 
 
-@pytest.mark.parametrize(("name", "cause"), [("XlaCompile", "compile"), ("SaveV2", "checkpoint")])
+@pytest.mark.parametrize(
+    ("name", "cause"), [("XlaCompile", "compile"), ("SaveV2", "checkpoint"), ("cudaMalloc", "allocator")]
+)
 def test_what_fills_a_gap_on_another_thread_is_named(name: str, cause: str) -> None:
     record = Recorder()
     busy(record, 100)
