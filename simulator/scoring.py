@@ -147,7 +147,7 @@ def _fault(case: Case, index: int, run: SimulatedRun | SimulatedJob, diagnosis: 
     fault, plant = run.truth.faults[index], case.planted[index].plant
     shown = _shown(fault.kind, cost, run, alone=len(case.planted) == 1)
     required = min(cost, shown) >= MIN_COST_OF.get(fault.kind, MIN_COST) and fault.kind in kinds()
-    same = [finding for finding in diagnosis.findings if finding.kind == fault.kind]
+    same = [finding for finding in diagnosis.findings if fault.kind in _told(finding)]
     # several findings of a kind differ by cause
     same.sort(key=lambda finding: fault.cause is not None and finding.cause != fault.cause)
     if not same:
@@ -201,7 +201,12 @@ def _top(case: Case, faults: tuple[FaultScore, ...], diagnosis: Diagnosis) -> bo
         if much or not plant.timed:
             good |= {fault.kind, *plant.also}
     first = next((finding for finding in diagnosis.findings if not finding.is_about_profile), None)
-    return first is not None and first.kind in good
+    return first is not None and not good.isdisjoint(_told(first))
+
+
+def _told(finding: Finding) -> set[str]:
+    """The kinds that a finding tells of: its own, and those of the findings that it took in as one story."""
+    return {finding.kind, *(part.kind for part in finding.absorbed)}
 
 
 def _idle(

@@ -94,7 +94,8 @@ def _graphs(setup: Setup) -> Setup:
 
 
 def _tiny_but_fast(setup: Setup) -> Setup:
-    return setup
+    """Short kernels, yet long enough that the GPU's own pauses between them take less than a tenth of the time."""
+    return replace(setup, model=lambda replica: scaled(setup.model(replica), 4.0))
 
 
 def _rare_look(setup: Setup) -> Setup:

@@ -57,7 +57,9 @@ _TABLE: tuple[tuple[Kind, tuple[str, ...]], ...] = (
     )),
     # Input pipeline.
     (Kind.INPUT, (
-        _BLOCKING_INPUT.pattern, r"^Iterator(?:::|Resource|GetNext)", r"^MultiDeviceIterator",
+        _BLOCKING_INPUT.pattern,
+        r"^Iterator(?:::|Resource|GetNext(?!\S*:_(?:Host)?(?:Send|Recv)\b))",
+        r"^MultiDeviceIterator",
         r"^\w+(?:Consume|Produce)$", r"^InstantiatedCapturedFunction::", r"DataLoader.*__next__",
         r"^\$\S*py_dataset_adapter\.py:\d+ (?:get|__next__|next|_wait_queue|_get_batch|__getitem__|enqueuer)",
         r"^\$(?:iterator_ops|dataset_ops)\.py:\d+ (?:__next__|next|get_next|_next_internal)\b",

@@ -67,8 +67,9 @@ def test_the_launch_cuts_each_gap(trace: Trace) -> None:
             continue
         called = min(max(int(trace.host_events.start[call]), start), end)
         assert device_side <= end - called
-        # the launch's own latency belongs to the synchronisation that drained the queue before it, if one did
-        assert parts[Cause.LAUNCH] + parts[Cause.SYNC] + device_side >= end - called
+        # the launch's own latency belongs to the synchronisation that drained the queue before it, if one did; where
+        # work is not in the file, nobody knows
+        assert result.lost is not None or parts[Cause.LAUNCH] + parts[Cause.SYNC] + device_side >= end - called
 
 
 @pytest.mark.slow
@@ -180,7 +181,7 @@ def test_launch_bound() -> None:
         record.launch("main", at + 2, at + 6, at + 7, i + 1)
     result = analyse(record.trace())
     (parts,) = result.accounting
-    assert parts.idle == 19 * 9 * US
+    assert parts.idle == (6 + 19 * 9) * US  # a step begins where the host begins it
     assert parts.idle_of(Cause.LAUNCH) == parts.idle
 
 
