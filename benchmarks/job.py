@@ -73,7 +73,7 @@ def measure_here(folder: str) -> JobMeasurement:
 
     start, cpu = time.perf_counter(), time.process_time()
     (session,) = find_sessions(folder).sessions
-    result = diagnose_session(session, report)
+    result = diagnose_session(session, report, with_columns=True)
     end, cpu_end = time.perf_counter(), time.process_time()
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     measured = {

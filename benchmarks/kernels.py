@@ -22,6 +22,7 @@ from simulator.large_xplane import Shape, generate
 from tb_gpu_doctor.analysis.callers import causality
 from tb_gpu_doctor.analysis.kernels import kernel_table
 from tb_gpu_doctor.analysis.launches import launch_of
+from tb_gpu_doctor.analysis.lost_events import find_launches
 from tb_gpu_doctor.analysis.results import Steps, Window
 from tb_gpu_doctor.analysis.steps import find_steps, find_window
 from tb_gpu_doctor.traces.columns import StringTable, Trace
@@ -97,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         generate(path, Shape(arguments.events, arguments.events))
         trace = read_xplane(str(path))
     launch = launch_of(trace)
-    steps = find_steps(trace, launch, causality(trace))
+    steps = find_steps(trace, launch, causality(trace), find_launches(trace))
     window = find_window(trace, steps)
     timings = [
         measure("kernels of a compiler", trace, window, steps, arguments.rounds),

@@ -148,7 +148,7 @@ def test_growth_is_measured_from_one_host_on(tmp_path: Path, monkeypatch: pytest
     options = ["--hosts", "1", "3", "--events", "400", "--rounds", "1", "--dask-hosts", "2", "--results", str(out)]
     assert cluster.main(options) == 0
     page = out.read_text(encoding="utf-8")
-    assert "From 1 to 3 hosts" in page and "| clocks |" in page and "told, KB" in page
+    assert "From 1 to 3 hosts" in page and "| clocks |" in page and "facts, KB" in page
     assert "2 hosts of 2,000 events" in page
 
 

@@ -58,7 +58,7 @@ _TABLE: tuple[tuple[Kind, tuple[str, ...]], ...] = (
     # Input pipeline.
     (Kind.INPUT, (
         _BLOCKING_INPUT.pattern,
-        r"^Iterator(?:::|Resource|GetNext(?!\S*:_(?:Host)?(?:Send|Recv)\b))",
+        r"^Iterator(?:::|Resource|GetNext)",
         r"^MultiDeviceIterator",
         r"^\w+(?:Consume|Produce)$", r"^InstantiatedCapturedFunction::", r"DataLoader.*__next__",
         r"^\$\S*py_dataset_adapter\.py:\d+ (?:get|__next__|next|_wait_queue|_get_batch|__getitem__|enqueuer)",

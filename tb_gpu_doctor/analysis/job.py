@@ -430,10 +430,16 @@ def missing_ranks(files: Sequence[FileFacts]) -> tuple[int, ...]:
     return tuple(sorted(set(range(size)) - {rank for rank in ranks if rank is not None}))
 
 
+# From this part of the files on that repeat a rank, no file's word about ranks is worth anything.
+_REPEATED = 0.25
+
+
 def doubled_ranks(files: Sequence[FileFacts]) -> dict[int, int]:
-    """Ranks that several files say they are, and how many do."""
+    """Ranks that several files say they are, and how many do; empty where only a stray file repeats another's rank."""
     counts = Counter(file.rank for file in files if file.rank is not None)
-    return {rank: count for rank, count in sorted(counts.items()) if count > 1}
+    doubled = {rank: count for rank, count in sorted(counts.items()) if count > 1}
+    repeated = sum(doubled.values()) - len(doubled)
+    return doubled if repeated >= _REPEATED * len(files) else {}
 
 
 @dataclass(frozen=True)

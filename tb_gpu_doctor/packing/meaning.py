@@ -25,6 +25,7 @@ from tb_gpu_doctor.traces import classify, kineto_events
 # These are asked through their functions, which also know the order and the part of a name that counts.
 _BY_FUNCTION = (
     "kernel_patterns", "kernel_families", "host_names", "torch_host_names", "collectives", "input_stages",
+    "lost_events", "pipelines",
 )  # fmt: skip
 # Words that are asked for by `startswith` and `in`.
 _PREFIXES = (

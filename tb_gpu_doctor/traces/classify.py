@@ -22,7 +22,7 @@ COMMUNICATION_KERNELS = (
     # expert parallelism: deep_ep::intranode::dispatch, mine::ep::internode::combine, pplx's all-to-all
     r"deep_?ep\b|\bep::(?:internode|intranode|internode_ll|low_latency)|\b(?:internode|intranode|internode_ll)::"
     r"(?:dispatch|combine|notify|get_dispatch|cached_notify)",
-    r"\bpplx|all_?to_?all_?v?_?(?:dispatch|combine|kernel|intra|inter|send|recv)|moe_?(?:all_?to_?all|a2a)",
+    r"\bpplx|all_?to_?all_?v?_?(?:dispatch|combine|kernel|intra|inter)|moe_?(?:all_?to_?all|a2a)",
     # all-reduces of serving stacks and frameworks
     r"(?:one|two)_?shot_?all_?reduce|cross_device_reduce|quick_?reduce|custom_?all_?reduce|multimem_all_?reduce",
     r"all_?reduce_?(?:fusion_?)?kernel|all_?reduce_?fusion|lamport_?\w*all_?reduce|ring_exchange",

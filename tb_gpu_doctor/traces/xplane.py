@@ -295,7 +295,8 @@ class _Builder:
             notes.append(Phrase("notes.implausible_times", {"count": self.implausible}))
         if self.negative:
             notes.append(Phrase("notes.negative_durations", {"count": self.negative}))
-        for kind, count in self.others.items():
+        # beside GPUs other planes are counters and links of theirs (Megascale), and the profile is no less of GPUs
+        for kind, count in self.others.items() if not self.devices else ():
             notes.append(Phrase(OTHER_ACCELERATORS, {"count": count, "kind": kind}))
         if self.is_cut:
             count = self.host_count + sum(len(part["start"]) for part in self.device_parts)

@@ -216,8 +216,3 @@ def test_names_of_the_real_files(folder: str) -> None:
     # what calls the device never counts as unknown, idle or the user's own work
     for i in launching:
         assert kind_of(trace.strings[i], True) in (Kind.LAUNCH, Kind.SYNC), trace.strings[i]
-
-
-@pytest.mark.parametrize("name", ["IteratorGetNext/_12:_Send", "IteratorGetNext/_3:_HostRecv"])
-def test_sending_a_fetched_batch_is_a_copy_and_no_input(name: str) -> None:
-    assert kind_of(name) is Kind.LAUNCH

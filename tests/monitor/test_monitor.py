@@ -348,7 +348,7 @@ print(sum(thread.name.startswith("gpu-doctor") for thread in threading.enumerate
         tmp_path,
     )
     assert (done.returncode, done.stderr) == (0, done.stderr)
-    assert done.stdout == "2\n", "a monitor that nobody holds any more ends"
+    assert done.stdout == "3\n", "a monitor that nobody holds any more ends: the last one samples, writes and watches"
     found = recordings(tmp_path)
     assert len(found) == 10
     assert len({gpu.run for recording in found for gpu in recording.gpus}) == 20
