@@ -87,7 +87,8 @@ def meaning(name: str, kernel: bool = False) -> tuple[object, ...]:
         is_blocking_input(name),
         kernel_family("", name),
         _of_kernel(name) if kernel else (),
-        collectives.kind_of(name),
+        # kernels and HLO ops are asked; neither begins like TensorFlow's own nodes (`_send_Equal`)
+        collectives.kind_of(name) if kernel or not name.startswith("_") else None,
         [input_stages.PRODUCE.match(short), input_stages.GET_NEXT.match(short)].count(None),
         input_stages.PYTHON_FUNCTION.search(short) is not None,
         short.startswith(_PREFIXES) and tuple(short.startswith(prefix) for prefix in _PREFIXES),
