@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import SHARED_CASES
 
 # How many answers were right when somebody last looked. Raise it with each change that mends some; never lower it.
-RIGHT_AT_LEAST = 92
+RIGHT_AT_LEAST = 104
 
 
 @pytest.mark.slow
