@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from tb_gpu_doctor.analysis.analyse import analyse
-from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.analysis.launches import launch_of
+from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.traces import tf_json
 from tb_gpu_doctor.traces.columns import CopyKind, DeviceEvents, EventClass, Trace
