@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tb_gpu_doctor.phrase import Phrase
-from tb_gpu_doctor.traces.columns import PS_PER_MS, PS_PER_US, Int64, Trace
+from tb_gpu_doctor.traces.columns import PS_PER_MS, PS_PER_NS, PS_PER_US, Int64, Trace
 from tb_gpu_doctor.traces.grouping import distinct, rows_by
 
 # Profilers join clocks to a few microseconds; in real files no work ever started before its launch.
@@ -172,4 +172,20 @@ def _shifted(trace: Trace, shifts: dict[int, int]) -> Trace:
     by = max(shifts.values(), key=abs)
     key = "notes.device_clock_early" if by > 0 else "notes.device_clock_late"
     note = Phrase(key, {"numbers": gpus, "by": abs(by)})
-    return replace(trace, device_events=replace(events, start=moved), notes=(*trace.notes, note))
+    moved_trace = replace(trace, device_events=replace(events, start=moved), notes=(*trace.notes, note))
+    return _from_zero(moved_trace, int(moved.min()))
+
+
+def _from_zero(trace: Trace, first: int) -> Trace:
+    """The trace on a clock that begins early enough for its first device event: no time is below zero."""
+    if first >= 0:
+        return trace
+    later = -(first // PS_PER_NS) * PS_PER_NS  # whole nanoseconds, as the wall clock's
+    device, host, wall = trace.device_events, trace.host_events, trace.wall_start_unix_ns
+    return replace(
+        trace,
+        device_events=replace(device, start=device.start + later),
+        host_events=replace(host, start=host.start + later),
+        recorded=trace.recorded and (trace.recorded[0] + later, trace.recorded[1] + later),
+        wall_start_unix_ns=None if wall is None else wall - later // PS_PER_NS,
+    )

@@ -1,6 +1,6 @@
 """The trace model: one decoded file as numpy columns.
 
-Every time is an int64 in picoseconds on the file's own clock; ``-1`` stands for
+Every time is an int64 in picoseconds on the file's own clock and never below zero; ``-1`` stands for
 "not recorded" in every integer column but times, ``NaN`` in float columns.
 String columns hold ids into :class:`StringTable`. A `Trace` is one file, hence
 one clock: times of two traces are never subtracted from each other.
@@ -26,6 +26,7 @@ PART = "notes.cut_off_part"
 OTHER_ACCELERATORS = "notes.other_accelerators"
 PS_PER_MS = 1_000_000_000
 PS_PER_US = 1_000_000
+PS_PER_NS = 1_000
 
 Int64 = NDArray[np.int64]
 Int32 = NDArray[np.int32]

@@ -20,6 +20,8 @@ NAMES = ("ncclDevKernel_AllReduce_Sum_f16_RING_LL", "ncclDevKernel_AllGather_RIN
 class Job:
     """Files of ``gpus`` GPUs each; times in microseconds on the true clock, a file's own is ``offsets`` ahead.
 
+    All clocks begin early enough that no file holds a time below zero.
+
     Collective k of the job has true starts and ends per participant (file by file, GPU by GPU); the
     kernel before it runs from the end of the collective before to its start.
     """
@@ -41,12 +43,16 @@ class Job:
         self.ends.append(list(ends))
         self.names.append(name)
 
+    def ahead(self, host: int) -> int:
+        """What to add to a true time for a file's own, in microseconds."""
+        return self.offsets[host] - min(0, *self.offsets)
+
     def traces(self) -> list[Trace]:
         return [self._trace(host) for host in range(len(self.offsets))]
 
     def _trace(self, host: int) -> Trace:
         record = Recorder(gpus=self.gpus)
-        shift = self.offsets[host]
+        shift = self.ahead(host)
         correlation = 0
         per_step = -(-len(self.names) // self.steps) if self.steps else len(self.names)
         for k, name in enumerate(self.names):
@@ -78,7 +84,7 @@ class Job:
     def identity(self, trace: int, gpu: int, start: int) -> int:
         """The collective that started at a time on a file's clock, in picoseconds."""
         at = trace * self.gpus + gpu
-        return [starts[at] for starts in self.starts].index(start // US - self.offsets[trace])
+        return [starts[at] for starts in self.starts].index(start // US - self.ahead(trace))
 
 
 def random_job(

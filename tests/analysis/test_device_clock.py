@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -67,6 +69,21 @@ def test_a_late_clock_is_told_by_waits_that_end_too_soon(steps: int, kernels: in
     mended = on_host_clock(shifted(training(steps, kernels, 50, 1_000, sync=True).trace(), by_us))
     assert (mended.device_events.start - right.device_events.start == 4 * US).all()
     assert [note.code for note in mended.notes] == ["device_clock_late"]
+
+
+def test_work_from_before_the_recording_does_not_fall_below_zero() -> None:
+    """Its launch is not recorded: nothing keeps it from being moved beyond the clock's zero."""
+    record = training(4, 10, 50, 1_000, sync=True)
+    record.work(0, 10)
+    trace = replace(shifted(record.trace(), 0), wall_start_unix_ns=10**18, recorded=(0, 10**10))
+    trace.device_events.start[1:] += 3_000 * US
+    mended = on_host_clock(trace)
+    moved = mended.device_events.start - trace.device_events.start
+    later = int(mended.host_events.start[0] - trace.host_events.start[0])
+    assert mended.device_events.start.min() >= 0 and later > 0 and len(np.unique(moved)) == 1
+    assert mended.recorded == (later, 10**10 + later)
+    assert mended.wall_start_unix_ns is not None
+    assert (10**18 - mended.wall_start_unix_ns) * 1000 == later, "the same moment in the world"
 
 
 def test_each_gpu_has_a_clock_of_its_own() -> None:
