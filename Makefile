@@ -101,7 +101,7 @@ $(STAMPS)/venv:
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/package: $(STAMPS)/venv $(PACKAGE_INPUTS)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[profiler]'
 	@touch $@
 
 $(STAMPS)/test: $(STAMPS)/venv $(PACKAGE_INPUTS)

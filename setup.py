@@ -45,8 +45,11 @@ def extensions() -> list[Extension]:
 
 
 DASK = ["distributed>=2024.8"]
+# What only the viewer needs: the stock Profiler beside the tab, and the protobuf that it insists on.
+PROFILER = ["tensorboard-plugin-profile>=2.19"]
 TEST = [
     *DASK,
+    *PROFILER,
     "build>=1.2",
     "flask-cors>=4",
     "flask>=3",
@@ -112,16 +115,17 @@ setup(
     include_package_data=False,
     ext_modules=extensions(),
     options={"bdist_wheel": {"py_limited_api": "cp310"}} if limited_api() else {},
+    # Installed beside training: the bounds let every version stay that an environment with TensorFlow 2.15 or newer,
+    # JAX or PyTorch has already (scripts/install_beside.py asks pip). Nothing here may demand a protobuf of its own.
     install_requires=[
         "msgspec>=0.18.5",
-        "numpy>=1.26",
-        "nvidia-ml-py>=12",
-        "platformdirs>=4",
-        "rich>=13",
-        "tensorboard>=2.16",
-        "tensorboard-plugin-profile>=2.19",
+        "numpy>=1.23.5",
+        "nvidia-ml-py>=11.495.46",
+        "platformdirs>=2.6",
+        "rich>=12.6",
+        "tensorboard>=2.15",
         'tomli>=2; python_version < "3.11"',
-        "werkzeug>=2.2",
+        "werkzeug>=2.0.3",
     ],
     extras_require={
         "azure": ["adlfs>=2024.7"],
@@ -130,6 +134,7 @@ setup(
         "hdfs": ["fsspec>=2024.6", "pyarrow>=14"],
         "http": ["fsspec[http]>=2024.6"],
         "pandas": ["pandas>=2.0"],
+        "profiler": PROFILER,
         "remote": ["fsspec>=2024.6"],
         "s3": ["s3fs>=2024.6"],
         "sftp": ["fsspec>=2024.6", "paramiko>=3"],
