@@ -14,6 +14,8 @@ from playwright.sync_api import ConsoleMessage, Frame, Locator, Page, Request
 
 AXE = Path(__file__).resolve().parents[2] / "frontend" / "node_modules" / "axe-core" / "axe.min.js"
 TIMEOUT_MS = 60_000
+# The tab's frame within TensorBoard's page.
+FRAME = "iframe[src*='plugin_entry.html?name=gpu_doctor']"
 # No GPU, no sandbox (containers run as root), and none of the browser's own traffic.
 ARGUMENTS = [
     "--no-sandbox",
@@ -36,6 +38,8 @@ class Visit:
     url: str
     errors: list[str] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
+    # Whether TensorBoard is open already, left by an earlier test.
+    rested: bool = False
 
     def __post_init__(self) -> None:
         self.page.set_default_timeout(TIMEOUT_MS)
@@ -57,9 +61,20 @@ class Visit:
     def open(self, **state: str) -> Frame:
         """Go to the tab; ``state`` is what a shared link would hold. Returns the tab's own frame."""
         parts = ["gpu_doctor", *(f"p.gpu_doctor.{key}={urllib.parse.quote(value)}" for key, value in state.items())]
-        self.page.goto(f"{self.url}#{'&'.join(parts)}")
-        element = self.page.wait_for_selector("iframe[src*='plugin_entry.html?name=gpu_doctor']", state="attached")
-        assert element is not None
+        element = self.page.query_selector(FRAME) if self.rested else None
+        if element is None:
+            self.page.goto("about:blank")  # the same address with another hash would not load anything
+            self.page.goto(f"{self.url}#{'&'.join(parts)}")
+            element = self.page.wait_for_selector(FRAME, state="attached")
+            assert element is not None
+        else:
+            blank = element.content_frame()
+            assert blank is not None
+            source = element.get_attribute("src")
+            blank.goto("about:blank")
+            self.page.evaluate("hash => { localStorage.clear(); location.hash = hash; }", "&".join(parts))
+            blank.goto(f"{self.url}{source}")
+        self.rested = False
         frame = element.content_frame()
         assert frame is not None
         frame.wait_for_selector("h1")
@@ -105,6 +120,13 @@ class Visit:
         """Go to another view by its tab."""
         frame.locator(f"[role=tab]#tab-{view}").click()
         self.wait_until_shown(frame, run, view)
+
+    def can_rest(self) -> bool:
+        """Leave the page to a later test, if all went well and the tab is open still."""
+        self.rested = not self.errors and self.page.query_selector(FRAME) is not None
+        self.page.mouse.move(0, 0)
+        self.foreign.clear()
+        return self.rested
 
     def api(self, route: str, **params: str) -> Any:
         """The server's own JSON, to compare with what the page shows."""
