@@ -74,7 +74,7 @@ _TABLE: tuple[tuple[Kind, tuple[str, ...]], ...] = (
     # Compilation and tracing.
     (Kind.COMPILE, (
         LOADING.pattern,
-        r"(?i)graph_building", r"(?i)autotun", r"(?i)^xla_?compile", r"XlaCompil", r"CompileToExecutable",
+        r"(?i:graph_building)", r"(?i:autotun)", r"(?i:^xla_?compile)", r"XlaCompil", r"CompileToExecutable",
         r"PjRt\w*(?:Client|Compiler)?::Compile", r"GpuCompiler", r"Llvm\w*Compile", r"HloPass",
         r"RunBackend\b", r"backend_compile", r"TraceToJaxpr", r"^tf\.function",
         r"^\$compiler\.py:", r"^\$pxla\.py:\d+ .*(?:compile|lower)",
@@ -85,13 +85,13 @@ _TABLE: tuple[tuple[Kind, tuple[str, ...]], ...] = (
     (Kind.CHECKPOINT, (
         r"^\w*Checkpoint", r"^(?:Save|Restore)V2", r":RestoreV2$",
         # what people call the ranges in which they save
-        r"(?i)^(?!\$)[\w./: #-]{0,40}(?:save|saving|write|writing|dump)[_ -]?(?:the[_ -])?"
-        r"(?:checkpoint|ckpt|model|weights|state_?dict|optimizer_state)",
-        r"(?i)^(?!\$)[\w./: #-]{0,40}(?:checkpoint|ckpt)[_ -]?(?:save|saving|write|io|dump)",
-        r"(?i)^(?:checkpoint|ckpt)\w*$",
+        r"(?i:^(?!\$)[\w./: #-]{0,40}(?:save|saving|write|writing|dump)[_ -]?(?:the[_ -])?"
+        r"(?:checkpoint|ckpt|model|weights|state_?dict|optimizer_state))",
+        r"(?i:^(?!\$)[\w./: #-]{0,40}(?:checkpoint|ckpt)[_ -]?(?:save|saving|write|io|dump))",
+        r"(?i:^(?:checkpoint|ckpt)\w*$)",
         r"^\$(?!ad_checkpoint)\S*checkpoint\S*\.py:\d+ _?(?:async_)?(?:save|write|commit|restore)",
         r"^\$\S+ (?:save_(?:weights|model|checkpoint)|write_checkpoint)\b", r"CheckpointManager",
-        r":SaveV2$", r"MergeV2", r"(?i)orbax", r"ShardedFilename",
+        r":SaveV2$", r"MergeV2", r"(?i:orbax)", r"ShardedFilename",
         r":Write\w*Summary$", r"^Write\w*Summary", r"FlushSummary", r"SummaryWriter",
         r"^\$(?:saver|saving\w*)\.py:\d+ _?(?:save|restore)", r"^\$event_file_writer\.py:\d+ ",
     )),
@@ -136,10 +136,12 @@ _TABLE: tuple[tuple[Kind, tuple[str, ...]], ...] = (
         r"^[\w./\-]+(?::\w+)+$", r"^[\w./\-]+/_\d+:_\w+$",
     )),
 )  # fmt: skip
-_PATTERNS = tuple((kind, tuple(re.compile(pattern) for pattern in patterns)) for kind, patterns in _TABLE)
-_TORCH_FRAMES, _TORCH_NAMES = (
-    tuple((Kind[kind], re.compile("|".join(f"(?:{pattern})" for pattern in patterns))) for kind, patterns in table)
-    for table in (torch.FRAMES, torch.NAMES)
+_PATTERNS, _TORCH_FRAMES, _TORCH_NAMES = (
+    tuple((Kind(kind), re.compile("|".join(f"(?:{pattern})" for pattern in patterns))) for kind, patterns in table)
+    for table in (
+        _TABLE,
+        *([(Kind[kind], patterns) for kind, patterns in table] for table in (torch.FRAMES, torch.NAMES)),
+    )
 )
 
 
@@ -151,8 +153,8 @@ def kind_of(name: str, launches: bool = False) -> Kind:
     for kind, pattern in _TORCH_NAMES:
         if pattern.search(short):
             return kind
-    for kind, patterns in _PATTERNS:
-        if any(pattern.search(short) for pattern in patterns):
+    for kind, pattern in _PATTERNS:
+        if pattern.search(short):
             return kind
     return Kind.LAUNCH if launches else Kind.UNKNOWN_NAME
 

@@ -93,10 +93,16 @@ def meaning(name: str, kernel: bool = False) -> tuple[object, ...]:
         input_stages.PYTHON_FUNCTION.search(short) is not None,
         short.startswith(_PREFIXES) and tuple(short.startswith(prefix) for prefix in _PREFIXES),
         tuple(word in short for word in _INSIDE),
-        tuple(pattern.search(short) is not None for pattern in _patterns()),
+        _matching(short),
         # some ask the type behind an op's name alone
-        tuple(pattern.search(kind) is not None for pattern in _patterns()) if kind != short else (),
+        _matching(kind) if kind != short else (),
     )
+
+
+@lru_cache(maxsize=1 << 16)
+def _matching(text: str) -> tuple[int, ...]:
+    """Which of the expressions find something, by their number."""
+    return tuple(number for number, pattern in enumerate(_patterns()) if pattern.search(text))
 
 
 def _of_kernel(name: str) -> tuple[object, ...]:

@@ -87,6 +87,7 @@ class Names:
         self._names: dict[tuple[str, bool], str] = {}
         self._hosts: dict[str, str] = {}
         self._first_labels: dict[str, str] = {}
+        self._in_pieces: dict[str, str] = {}
         self._hosts_by_case: dict[str, str] = {}
         self._pids: dict[int, int] = {}
         self._other: dict[tuple[str, str], str] = {}
@@ -173,12 +174,15 @@ class Names:
 
     def _pieces(self, word: str) -> str:
         """A word with its telling pieces kept and what is between them replaced."""
+        if (known := self._in_pieces.get(word)) is not None:
+            return known
         out, at = [], 0
         for match in telling_words().finditer(word):
             out += [self._between(word[at : match.start()]), match.group()]
             at = match.end()
         out.append(self._between(word[at:]))
-        return "".join(out)
+        found = self._in_pieces[word] = "".join(out)
+        return found
 
     def _between(self, piece: str) -> str:
         """What lies between telling pieces: its letters are replaced, digits and lines stay."""
