@@ -11,10 +11,14 @@ holds records under the plugin's own name, each a string tensor, so that TensorB
 - ``gpu_doctor/facts/<name>``: JSON.
 
 Blocks are little-endian and compressed with zlib, whose checksum tells a damaged one.
+
+Beside it lies, while the process lives, ``python_stacks.txt``: empty, unless the process stood still while it held
+Python's lock; then `faulthandler` wrote there where each thread stood (`parse_stacks`).
 """
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from dataclasses import dataclass
@@ -31,6 +35,9 @@ PLUGIN_NAME = "gpu_doctor"
 FOLDER = "gpu_doctor"
 # The end of a recording's file name: a logdir's recordings are found without opening a file.
 FILE_SUFFIX = ".gpu_doctor"
+
+STACKS_FILE = "python_stacks.txt"
+FACT_LOCK_HELD = "lock_held"
 
 TAG_RECORDING = "gpu_doctor/recording"
 TAG_SAMPLES = "gpu_doctor/samples"
@@ -178,3 +185,40 @@ def _inflate(packed: bytes, size: int) -> bytes:
     if len(body) != size or not inflater.eof:
         raise DamagedBlock("not as long as its head says")
     return body
+
+
+_THREAD = re.compile(r"(?:Current t|T)hread 0x([0-9a-f]+)(?: \[([^\]]*)\])? \(most recent call first\)")
+_FRAME = re.compile(r'\s+File "([^"]*)", line (\d+|\?\?\?) in (.*)')
+_MOST_THREADS, _MOST_FRAMES = 200, 60
+
+
+def frame_text(path: str, line: object, function: str) -> str:
+    """``file:line function``; of the path only the end, since the rest tells of the machine and not of the program."""
+    return f"{'/'.join(path.replace(chr(92), '/').split('/')[-3:])}:{line} {function}"
+
+
+def parse_stacks(text: str, main_thread: int | None) -> list[dict[str, Any]]:
+    """What `faulthandler` wrote of each thread, but the monitor's own: ``name``, ``main``, and ``frames`` outwards.
+
+    Args:
+        text: any text; of several dumps in a row the first counts.
+        main_thread: the main thread's number, by which it is told from the others; else the last thread is it, for
+            `faulthandler` begins with the youngest.
+    """
+    threads: list[dict[str, Any]] = []
+    for line in text.splitlines():
+        head, frame = _THREAD.match(line), _FRAME.match(line)
+        if head is not None and len(threads) < _MOST_THREADS:
+            number = int(head[1], 16)
+            if any(thread["number"] == number for thread in threads):
+                break
+            threads.append({"number": number, "name": head[2] or f"thread {head[1].lstrip('0')}", "frames": []})
+        elif frame is not None and threads and len(threads[-1]["frames"]) < _MOST_FRAMES:
+            threads[-1]["frames"].append(frame_text(frame[1], frame[2], frame[3]))
+    if threads and main_thread not in {thread["number"] for thread in threads}:
+        main_thread = threads[-1]["number"]
+    return [
+        {"name": thread["name"], "main": thread["number"] == main_thread, "frames": thread["frames"]}
+        for thread in threads
+        if thread["number"] == main_thread or not any("tb_gpu_doctor/monitor/" in frame for frame in thread["frames"])
+    ]

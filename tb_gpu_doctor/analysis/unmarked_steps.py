@@ -166,6 +166,8 @@ def _cut_by_starts(
         return None
     chosen = max(by_label, key=by_label.__getitem__)
     picked = rows[(label == chosen) & (calls > 0)]
+    if not len(picked):  # what launched the work is none of the calls that are known
+        return None
     member, start = _replicas(host.thread[picked], host.start[picked])
     which[:] = -1
     which[picked] = member

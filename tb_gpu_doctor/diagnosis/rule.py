@@ -76,7 +76,8 @@ class Rule:
         proves_no_health: a profile with such a finding is no proof that nothing is wrong.
         distorts: what such a finding says of the times in the profile.
         metrics: ids of `tb_gpu_doctor.metrics` that a GPU's telemetry must hold for the rule to judge it; ``steps`` are
-            the process's training steps, ``memory`` a need that somebody counted, ``work`` enough busy samples.
+            the process's training steps, ``ranks`` those of several processes, ``memory`` a need that somebody
+            counted, ``work`` enough busy samples.
     """
 
     kind: str

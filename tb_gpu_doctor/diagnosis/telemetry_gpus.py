@@ -15,6 +15,7 @@ from tb_gpu_doctor.diagnosis.model import GpuNames, GpuRef, Phrase
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry
 from tb_gpu_doctor.telemetry.memory import Memory, measure_together
 from tb_gpu_doctor.telemetry.samples import busy
+from tb_gpu_doctor.telemetry.series import Recording
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.diagnosis.context import Context
@@ -52,6 +53,12 @@ def measured_gpus(context: Context) -> tuple[GpuTelemetry, ...]:
         if (len(gpu.series) if working is None else int(working.sum())) >= limits.telemetry_min_samples:
             found.append(gpu)
     return tuple(found)
+
+
+def process_name(recording: Recording) -> str:
+    """``rank 3 (node7 · 4711)``; host and process alone where the launcher told no rank."""
+    process = f"{recording.host} · {recording.process_id}"
+    return process if recording.rank is None else f"rank {recording.rank.number} ({process})"
 
 
 def clock_time(unix_ns: int) -> str:

@@ -176,7 +176,7 @@ def checks_made(context: Context) -> tuple[tuple[Phrase, ...], tuple[Phrase, ...
     gpus = context.telemetry.gpus
     worked = {id(gpu) for gpu in measured_gpus(context)}
     for rule in rules():
-        if rule.about != "telemetry":
+        if rule.about != "telemetry" or ("ranks" in rule.metrics and len(context.telemetry.recordings) < 2):
             continue
         name = Phrase(f"findings.{rule.kind}.name")
         missing = ((metric, _without(gpus, metric, worked)) for metric in rule.metrics)
@@ -190,7 +190,8 @@ def checks_made(context: Context) -> tuple[tuple[Phrase, ...], tuple[Phrase, ...
         chosen = [gpus[row] for row in rows]
         mig = metric == "utilization_percent" and all(gpu.series.facts.mig is not None for gpu in chosen)
         facts = {"gpus": names(context, chosen), "checks": tuple(checks)}
-        sentences.append(Phrase(f"telemetry.lacking.{'mig' if mig else metric}", facts))
+        lacks = "mig" if mig else "steps" if metric == "ranks" else metric
+        sentences.append(Phrase(f"telemetry.lacking.{lacks}", facts))
     return tuple(done), tuple(sentences)
 
 
@@ -200,7 +201,7 @@ def _without(gpus: tuple[GpuTelemetry, ...], metric: str, worked: set[int]) -> t
 
 
 def _has(gpu: GpuTelemetry, metric: str, worked: set[int]) -> bool:
-    if metric == "steps":
+    if metric in ("steps", "ranks"):
         return len(gpu.recording.steps.number) > 0
     if metric == "work":
         return id(gpu) in worked

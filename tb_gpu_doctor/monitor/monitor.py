@@ -154,6 +154,8 @@ class Session:
         self.watchdog = Watchdog(self._notes, self.facts, self._show, on_hang)
         self.watchdog.driver_call = lambda: None if self._source is None else self._source.call()
         self.watchdog.gpus = lambda: self._last_sample
+        self.watchdog.folder = lambda: None if self._writer is None else self._writer.folder
+        self._peers: Any = None
         self._thread = threading.Thread(target=self._run, name="gpu-doctor-sampler", daemon=True)
 
     def failed(self, part: str, error: Exception) -> None:
@@ -174,16 +176,21 @@ class Session:
         import tb_gpu_doctor.monitor.sampler  # noqa: F401
         from tb_gpu_doctor.metrics import METRICS
         from tb_gpu_doctor.monitor.event_file import host_name
+        from tb_gpu_doctor.monitor.peers import Peers
+        from tb_gpu_doctor.monitor.rank import rank_of_process
         from tb_gpu_doctor.monitor.writer import RecordingWriter
         from tb_gpu_doctor.recording_format import FORMAT_VERSION
 
         with contextlib.suppress(ImportError):
             import pynvml  # noqa: F401
 
+        host = host_name()
         header = {
             "version": FORMAT_VERSION,
-            "host": host_name(),
+            "host": host,
             "process_id": self.process_id,
+            "rank": rank_of_process(),
+            "main_thread": threading.main_thread().ident,
             "start_ns": self._clock.now_ns(),
             "interval_s": self._interval_s,
             "metrics": [metric.id for metric in METRICS],
@@ -193,6 +200,9 @@ class Session:
         self._writer.start()
         self._thread.start()
         self.watchdog.start()
+        self._peers = Peers(self._logdir, host, self._notes)
+        self._peers.on_rank = lambda rank: self._writer.update_header(rank=rank)
+        self._peers.start()
 
     @never_raises("stop")
     def stop(self, timeout_s: float = EXIT_TIMEOUT_S, ended: str | None = None) -> None:
@@ -202,6 +212,8 @@ class Session:
         deadline = time.monotonic() + timeout_s
         self._stop.set()
         self.watchdog.stop()
+        if self._peers is not None:
+            self._peers.stop()
         if self._writer is not None and ended is not None:
             self._writer.update_header(ended=ended)
         # Garbage is collected in any thread, and with it a monitor that nobody holds any more: in its own too.
@@ -222,8 +234,11 @@ class Session:
         if duration_ns is not None and self._writer is not None:
             end = time.time_ns() if end_ns is None else _int64(end_ns)
             duration = _int64(duration_ns)
-            self._writer.steps.append((number, end, duration, self._batch(samples), int(profiled)))
+            batch = self._batch(samples)
+            self._writer.steps.append((number, end, duration, batch, int(profiled)))
             self.watchdog.step(number, duration)
+            if not profiled and self._peers is not None:
+                self._peers.step(number, duration, batch)
 
     @never_raises("span")
     def span(self, kind: str, start_ns: int, end_ns: int, step: int, note: str) -> None:
@@ -318,6 +333,8 @@ class Session:
             return
         self._writer.samples.append((self._clock.now_ns(), self._step, values))
         rows = list(source.by_gpu(values))
+        if self._peers is not None:
+            self._peers.gpu.take(source.facts, [row for _, row in rows])
         self._last_sample = [{"gpu": float(gpu), **{name: row[name] for name in _STATE}} for gpu, row in rows]
         if self.watch is not None:
             for gpu, row in rows:

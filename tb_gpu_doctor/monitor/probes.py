@@ -40,10 +40,10 @@ def _utilization(nvml: Nvml, device: Device) -> Values:
 
 def _memory(nvml: Nvml, device: Device) -> Values:
     try:
-        info = nvml.ask(nvml.module.nvmlDeviceGetMemoryInfo, device.handle, nvml.module.nvmlMemory_v2)
+        info = nvml.ask(nvml.module.nvmlDeviceGetMemoryInfo, device.handle, nvml.function("nvmlMemory_v2"))
         return float(info.used), float(info.reserved), float(info.free)
     except Unsupported:
-        # Before driver 510 the driver's own share counts as used.
+        # Before driver 510, and through a package before 11.510, the driver's own share counts as used.
         info = nvml.ask(nvml.module.nvmlDeviceGetMemoryInfo, device.handle)
         return float(info.used), NAN, float(info.free)
 

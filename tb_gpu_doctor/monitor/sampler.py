@@ -269,6 +269,11 @@ class GpuSource:
         self._add_allocator(values, allocator, limits)
         return values
 
+    @property
+    def facts(self) -> Sequence[Mapping[str, Any]]:
+        """Of each GPU, in the order of the rows."""
+        return self._facts
+
     def call(self) -> tuple[str, float] | None:
         """Name and beginning of the driver's call that runs, None while none does."""
         asked = self._asking

@@ -2,23 +2,29 @@
 
 It only reports, and neither ends nor delays anything. When training stops making steps, one line says so; on request,
 the stacks of all Python threads and the GPUs' last values go into the recording, so that the ranks of a job can be
-compared. A process that hangs while it holds Python's lock stops this thread as well, and then reports nothing.
+compared. A process that hangs while it holds Python's lock stops this thread as well. For that case a timer of
+`faulthandler`, which needs no lock, writes the stacks into a file beside the recording; this thread winds it up again
+as long as it runs.
 """
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import os
 import sys
+import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from statistics import median
 from types import FrameType
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from tb_gpu_doctor.files.secrets import without_secrets
 from tb_gpu_doctor.monitor.notes import LOG, Notes, never_raises
+from tb_gpu_doctor.recording_format import STACKS_FILE, frame_text, parse_stacks
 
 OnHang = Literal["dump", "log"]
 # No step for so long, and for so many steps of the usual length, is a hang.
@@ -28,6 +34,8 @@ _LEAST_STEPS = 3
 # A question to the driver takes milliseconds.
 DRIVER_CALL_SECONDS = 10.0
 _TICK_SECONDS = 1.0
+# How often the timer is wound up: it then runs out so much later than a hang is told.
+_WIND_SECONDS = 5.0
 _MOST_THREADS, _MOST_FRAMES = 200, 60
 
 
@@ -62,6 +70,9 @@ class Watchdog:
         self._since = time.monotonic()
         self._hang: dict[str, Any] | None = None
         self._told_call: float | None = None
+        # The folder of the recording, None while there is none, or it is on no disk of this machine.
+        self.folder: Callable[[], str | None] = lambda: None
+        self._timer = LockTimer()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gpu-doctor-watchdog", daemon=True)
 
@@ -72,6 +83,8 @@ class Watchdog:
     def stop(self) -> None:
         """End the thread soon."""
         self._stop.set()
+        with contextlib.suppress(Exception):
+            self._timer.close()
 
     def step(self, number: int, duration_ns: int) -> None:
         """A step ended; called by training, so it only puts that down."""
@@ -85,6 +98,7 @@ class Watchdog:
     def _run(self) -> None:
         while not self._stop.wait(_TICK_SECONDS):
             self.look()
+            self._wind_up()
 
     @never_raises("watching")
     def look(self) -> None:
@@ -92,6 +106,20 @@ class Watchdog:
         self._look_at_driver()
         if self._on_hang is not None:
             self._look_at_steps()
+
+    @never_raises("watching")
+    def _wind_up(self) -> None:
+        """Let the timer begin anew, and tell what it wrote meanwhile."""
+        if self._on_hang != "dump" or self._stop.is_set():
+            return
+        lengths = list(self._durations_ns)
+        if len(lengths) < _LEAST_STEPS or self.resting():
+            self._timer.rest()
+            return
+        threads, seconds = self._timer.wind(self.folder(), max(HANG_SECONDS, HANG_STEPS * median(lengths) / 1e9))
+        if threads:
+            self._notes.tell("lock_held", step=self._number, seconds=round(seconds))
+            self._keep("lock_held", {"step": self._number, "seconds": seconds, "resumed": True, "threads": threads})
 
     def _look_at_driver(self) -> None:
         call = self.driver_call()
@@ -143,6 +171,72 @@ class Watchdog:
         self._keep("hang", {**hang, "resumed": True, "seconds": seconds})
 
 
+class LockTimer:
+    """`faulthandler`'s timer: where nobody winds it up any more, it writes all stacks without asking for Python's lock.
+
+    There is one such timer in a process. It only writes; nothing is ended.
+    """
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] | None = None
+        self._wound = 0.0
+        self._seconds = 0.0
+        # Threads end it and others wind it.
+        self._guard = threading.Lock()
+        self._closed = False
+
+    def wind(self, folder: str | None, seconds: float) -> tuple[list[dict[str, Any]], float]:
+        """Begin anew to count; returns what it has written since the last time, and after how long a silence."""
+        with self._guard:
+            now = time.monotonic()
+            if self._closed or (self._file is not None and now - self._wound < _WIND_SECONDS):
+                return [], 0.0
+            if self._file is None:
+                self._file = _stacks_file(folder)
+            faulthandler.cancel_dump_traceback_later()
+            told, silence = self._told(), now - self._wound
+            faulthandler.dump_traceback_later(seconds, file=self._file)
+            self._wound, self._seconds = now, seconds
+            return told, silence
+
+    def rest(self) -> None:
+        """Count no further for now."""
+        with self._guard:
+            if self._wound:
+                faulthandler.cancel_dump_traceback_later()
+                self._wound = 0.0
+
+    def close(self) -> None:
+        """End it, and take the file away."""
+        with self._guard:
+            self._closed = True
+            if self._file is None:
+                return
+            faulthandler.cancel_dump_traceback_later()
+            self._file.close()
+            with contextlib.suppress(OSError):
+                os.unlink(self._file.name)
+            self._file = None
+
+    def _told(self) -> list[dict[str, Any]]:
+        """What the file holds; it is empty afterwards."""
+        assert self._file is not None
+        if not os.fstat(self._file.fileno()).st_size:
+            return []
+        self._file.seek(0)
+        told = parse_stacks(self._file.read().decode("utf-8", "replace"), threading.main_thread().ident)
+        self._file.seek(0)
+        self._file.truncate()
+        return told
+
+
+def _stacks_file(folder: str | None) -> IO[bytes]:
+    """An empty file beside the recording; of a recording on a store, among this machine's temporary files."""
+    if folder is None:
+        return tempfile.NamedTemporaryFile("w+b", prefix="gpu_doctor_", suffix=f"_{STACKS_FILE}", delete=False)
+    return open(os.path.join(folder, STACKS_FILE), "w+b")
+
+
 def stacks() -> list[dict[str, Any]]:
     """Where every Python thread stands: ``name``, ``main``, and ``frames`` from the innermost outwards."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
@@ -160,8 +254,7 @@ def _frames(frame: FrameType | None) -> list[str]:
     found: list[str] = []
     while frame is not None and len(found) < _MOST_FRAMES:
         code = frame.f_code
-        path = "/".join(code.co_filename.replace(os.sep, "/").split("/")[-3:])
-        found.append(without_secrets(f"{path}:{frame.f_lineno} {code.co_name}"))
+        found.append(without_secrets(frame_text(code.co_filename, frame.f_lineno, code.co_name)))
         frame = frame.f_back
     return found
 

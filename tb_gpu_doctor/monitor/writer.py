@@ -192,6 +192,8 @@ class RecordingWriter:
         self._wake = threading.Event()
         self._stopping = False
         self._folders = RunFolders(logdir, self._origin)
+        # Of this process's recording, where it is on a disk; known once the thread has opened it.
+        self.folder: str | None = None
         self._process: EventFile | None = None
         self._files: list[EventFile] = []
         self._numbers: dict[str, int] = defaultdict(int)
@@ -288,6 +290,7 @@ class RecordingWriter:
         if self._process is None:
             folder, run = self._folders.claim("process")
             self._process = EventFile(folder, self._origin, form.FILE_SUFFIX)
+            self.folder = None if is_remote(folder) else folder
             self.update_header(run=run)
         with self._lock:
             labels = [gpu["label"] for gpu in self._gpus]

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from tb_gpu_doctor import __version__
 from tb_gpu_doctor.api import diagnose_session
 from tb_gpu_doctor.errors import PackError, ProfileError, RemoteError
+from tb_gpu_doctor.files.addresses import is_remote
 from tb_gpu_doctor.files.fetching import local_copy
 from tb_gpu_doctor.packing.archive import write_archive
 from tb_gpu_doctor.packing.json_rewrite import rewrite_json
 from tb_gpu_doctor.packing.layout import PackedFile, packed_files
 from tb_gpu_doctor.packing.names import Names
-from tb_gpu_doctor.packing.telemetry_rewrite import rewrite_events
+from tb_gpu_doctor.packing.telemetry_rewrite import append_stacks, rewrite_events
 from tb_gpu_doctor.packing.verification import same_findings, told_names
 from tb_gpu_doctor.packing.xplane_rewrite import rewrite_xplane
 from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
@@ -155,6 +156,8 @@ def _write(file: PackedFile, folder: str, names: Names | None, slim: bool) -> No
             else:
                 with open(source, "rb") as content:
                     shutil.copyfileobj(content, out)
+            if file.format not in ("xplane", "kineto", "trace_json") and not is_remote(file.address):
+                append_stacks(source, out, names)
     except (ProfileError, OSError) as error:
         if os.path.exists(target):
             os.unlink(target)

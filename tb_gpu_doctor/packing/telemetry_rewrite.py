@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 from tb_gpu_doctor import recording_format as form
 from tb_gpu_doctor.metrics import BY_ID
 from tb_gpu_doctor.packing.names import Names
+from tb_gpu_doctor.telemetry.recordings import lock_stacks
 
 _FILE = re.compile(
     r"^(?P<head>events\.out\.tfevents\.\d+)\.(?P<host>.+)\.(?P<pid>\d+)\.(?P<number>\d+)(?P<end>\.\w+)?$"
@@ -72,6 +73,27 @@ def rewrite_events(path: str, out: BinaryIO, names: Names) -> None:
                 if not new.summary.value:
                     continue
             writer.write(new.SerializeToString())
+
+
+def append_stacks(path: str, out: BinaryIO, names: Names | None) -> None:
+    """Add what lies beside the recording ``path`` of a process that holds Python's lock, as a fact of the recording."""
+    found = lock_stacks(path)
+    if found is None or not path.endswith(form.FILE_SUFFIX):
+        return
+    from tensorboard.compat.proto import event_pb2, summary_pb2
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    values: dict[str, Any] = {"resumed": False, "written_unix_ns": found.written_ns}
+    values["threads"] = form.parse_stacks(found.text, None)
+    if names is not None:
+        values = _plain(values, names)
+    event = event_pb2.Event(wall_time=found.written_ns / 1e9)
+    value = event.summary.value.add(tag=form.TAG_FACTS + form.FACT_LOCK_HELD)
+    value.metadata.plugin_data.plugin_name = form.PLUGIN_NAME
+    value.metadata.data_class = summary_pb2.DATA_CLASS_TENSOR
+    value.tensor.dtype = 7  # DT_STRING
+    value.tensor.string_val.append(json.dumps(values, ensure_ascii=False).encode())
+    RecordWriter(out).write(event.SerializeToString())
 
 
 def redacted_file_name(name: str, names: Names) -> str:

@@ -32,6 +32,7 @@ from tb_gpu_doctor.telemetry.series import (
     BatchSweep,
     GpuFacts,
     GpuSeries,
+    Rank,
     Recording,
     Span,
     StepTimes,
@@ -269,12 +270,21 @@ FACT_SWEEP = "batch_sweep"
 FACT_ENVIRONMENT = "environment"
 
 
+@dataclass(frozen=True)
+class LockStacks:
+    """What `faulthandler` wrote beside a recording, and when, in Unix nanoseconds."""
+
+    text: str
+    written_ns: int
+
+
 class RecordingState:
     """What was read of one file so far; grows with the file.
 
     Attributes:
         damaged: records that were passed over.
         truncated: whether something was left out since there is too much of it.
+        lock_stacks: where the process stood that holds Python's lock since then; None where it does not.
     """
 
     def __init__(self) -> None:
@@ -282,6 +292,7 @@ class RecordingState:
         self._gpus: list[dict[str, Any]] = []
         self.damaged = 0
         self.truncated = False
+        self.lock_stacks: LockStacks | None = None
         self.sweeps: list[dict[str, Any]] = []
         self._store: ColumnStore | None = None
         self._early: deque[SampleBlock] = deque(maxlen=_MOST_EARLY)
@@ -377,14 +388,24 @@ class RecordingState:
             notes=tuple(dict.fromkeys(words(note) for note in self._notes)),
             simulated=bool(header.get("simulated", False)),
             memory_growth=growth if isinstance(growth, bool) else None,
-            facts={name: value for name, value in self._facts.items() if name != FACT_ENVIRONMENT},
+            facts=self._other_facts(),
             ended=_text(header.get("ended")),
+            rank=_rank(header.get("rank")),
             told=tuple(
                 ToldNote(note["key"], note["params"])
                 for note in self._notes
                 if isinstance(note.get("key"), str) and isinstance(note.get("params"), dict)
             ),
         )
+
+    def _other_facts(self) -> dict[str, Any]:
+        facts = {name: value for name, value in self._facts.items() if name != FACT_ENVIRONMENT}
+        if self.lock_stacks is not None:
+            main = self.header.get("main_thread")
+            threads = form.parse_stacks(self.lock_stacks.text, main if isinstance(main, int) else None)
+            written = self.lock_stacks.written_ns
+            facts[form.FACT_LOCK_HELD] = {"resumed": False, "written_unix_ns": written, "threads": threads}
+        return facts
 
     def _series(self, run: str) -> tuple[GpuSeries, ...]:
         if self._store is None:
@@ -499,6 +520,15 @@ def _int64(value: Any) -> int:
 
 def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _rank(told: Any) -> Rank | None:
+    if not isinstance(told, dict):
+        return None
+    number, count, local = told.get("number"), told.get("of"), told.get("local")
+    if not isinstance(number, int) or not isinstance(count, int) or not 0 <= number < count:
+        return None
+    return Rank(number, count, local if isinstance(local, int) else None)
 
 
 def _text(value: Any) -> str | None:

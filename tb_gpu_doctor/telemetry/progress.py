@@ -14,6 +14,7 @@ from typing import Literal
 
 import numpy as np
 
+from tb_gpu_doctor.recording_format import FACT_LOCK_HELD
 from tb_gpu_doctor.telemetry.samples import Bool, column, seconds, weighted_mean
 from tb_gpu_doctor.telemetry.series import GpuSeries, Recording
 
@@ -93,6 +94,9 @@ def standstill(recording: Recording, least_s: float, least_steps: float) -> Stan
     lengths = steps.duration_ns[-_RECENT_STEPS:]
     usual_s = float(np.median(lengths)) / 1e9
     since, until = int(steps.end_ns[-1]), _last_sample(recording)
+    locked = lock_held_ns(recording)
+    if locked is not None:
+        until = max(locked, until or locked)  # the monitor stood still as well
     if until is None:
         return None
     beside = sum(
@@ -109,6 +113,13 @@ def standstill(recording: Recording, least_s: float, least_steps: float) -> Stan
         tuple(_state(series, since, until) for series in recording.gpus),
         _power(recording.gpus, since, until),
     )
+
+
+def lock_held_ns(recording: Recording) -> int | None:
+    """When it was seen that the process stood still with Python's lock held, and it goes on; Unix nanoseconds."""
+    found = recording.facts.get(FACT_LOCK_HELD)
+    written = found.get("written_unix_ns") if isinstance(found, dict) and not found.get("resumed") else None
+    return written if isinstance(written, int) else None
 
 
 def frozen(recording: Recording, least_s: float) -> Standstill | None:

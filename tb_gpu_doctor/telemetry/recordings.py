@@ -15,8 +15,8 @@ from tb_gpu_doctor.files.addresses import is_remote, local_path, shown
 from tb_gpu_doctor.files.fetching import local_copy
 from tb_gpu_doctor.files.parallel_calls import in_parallel
 from tb_gpu_doctor.files.system import Entry, Files, files_at
-from tb_gpu_doctor.recording_format import FILE_SUFFIX
-from tb_gpu_doctor.telemetry.decode import DamagedFile, RecordingState, Words, read_records, sweep_of
+from tb_gpu_doctor.recording_format import FILE_SUFFIX, STACKS_FILE
+from tb_gpu_doctor.telemetry.decode import DamagedFile, LockStacks, RecordingState, Words, read_records, sweep_of
 from tb_gpu_doctor.telemetry.series import BatchSweep, Recording, Telemetry
 from tb_gpu_doctor.texts import DEFAULT_LANGUAGE, languages
 from tb_gpu_doctor.traces.telemetry_homes import Home
@@ -116,6 +116,7 @@ def _is_folder(entry: Entry) -> bool:
 # Of all recordings together; a logdir with more is read from its newest ones on.
 MAX_BYTES = 2 << 30
 _NO_INODE = -1
+_MOST_STACK_BYTES = 1 << 20
 
 
 def read_telemetry(logdir: str | os.PathLike[str], language: str = "en") -> Telemetry:
@@ -198,6 +199,7 @@ class TelemetryReader:
         entry = self._known.get(file.path)
         if entry is None or entry.inode != file.inode or file.size_bytes < entry.offset:
             entry = _Known(file.inode)
+        entry.state.lock_stacks = None if is_remote(file.path) else lock_stacks(file.path)
         if entry.problem is not None or entry.offset == file.size_bytes:
             return entry
         try:
@@ -209,6 +211,19 @@ class TelemetryReader:
             # Under no file's number, so that the next time, when it may be readable, it is read from its beginning.
             return _Known(_NO_INODE, 0, entry.state, error.strerror or str(error))
         return entry
+
+
+def lock_stacks(path: str) -> LockStacks | None:
+    """What was written beside a recording when its process stood still with Python's lock held; None without that."""
+    path = os.path.join(os.path.dirname(path), STACKS_FILE)
+    try:
+        stat = os.stat(path)
+        if not stat.st_size or not os.path.isfile(path):
+            return None
+        with open(path, "rb") as file:
+            return LockStacks(file.read(_MOST_STACK_BYTES).decode("utf-8", "replace"), stat.st_mtime_ns)
+    except OSError:
+        return None
 
 
 def _newest(files: list[RecordingFile]) -> list[RecordingFile]:

@@ -115,6 +115,15 @@ class ToldNote:
 
 
 @dataclass(frozen=True)
+class Rank:
+    """Which process of a job it is, as its launcher says: ``number`` of ``of``, ``local`` on its host where told."""
+
+    number: int
+    of: int
+    local: int | None = None
+
+
+@dataclass(frozen=True)
 class Recording:
     """What one monitor, that is one process, recorded.
 
@@ -130,6 +139,7 @@ class Recording:
         told: the notes that have a key.
         ended: how training left the monitor: ``normal``, or ``error`` for an exception; None for a process that
             was killed or still runs, and for recordings of older monitors.
+        rank: of a job of several processes, None where the launcher said nothing.
     """
 
     run: str
@@ -145,6 +155,7 @@ class Recording:
     facts: Mapping[str, Any] = field(default_factory=dict)
     told: tuple[ToldNote, ...] = ()
     ended: str | None = None
+    rank: Rank | None = None
 
 
 @dataclass(frozen=True)

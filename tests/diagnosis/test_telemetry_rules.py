@@ -11,7 +11,7 @@ import pytest
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Finding
 from tb_gpu_doctor.diagnosis.telemetry_engine import diagnose_telemetry
 from tb_gpu_doctor.report.sentences import say
-from tb_gpu_doctor.telemetry.series import Recording, Telemetry, ToldNote
+from tb_gpu_doctor.telemetry.series import Rank, Recording, Telemetry, ToldNote
 from tests.telemetry.build import GIB, recording, series, steps
 
 COUNT = 400
@@ -437,3 +437,75 @@ def test_a_process_that_waits_between_two_steps_may_be_done() -> None:
     assert only(diagnosed(standing(idle, "train.py:3 main")), "training_hang").severity == "critical"
     resumed = dataclasses.replace(idle, facts={"hang": {"step": 399, "in_step": False, "resumed": True}})
     assert only(diagnosed(resumed), "training_hang").severity == "critical"
+
+
+def test_a_process_that_holds_pythons_lock_hangs_although_its_samples_end_with_its_steps() -> None:
+    one = stopped(COUNT, process=1)
+    held = {"written_unix_ns": int(one.steps.end_ns[-1]) + 65 * 10**9, "resumed": False}
+    held["threads"] = [{"name": "x", "main": True, "frames": ["lib/x.py:3 native", "train.py:4 step"]}]
+    finding = only(diagnosed(dataclasses.replace(one, facts={"lock_held": held})), "training_hang")
+    assert finding.cause == "lock" and finding.severity == "critical"
+    assert "holds Python's lock" in words(finding) and "lib/x.py:3 native < train.py:4 step" in words(finding)
+    assert "--native" in words(finding) and "bloqueo de Python" in words(finding, "es")
+    resumed = dataclasses.replace(one, facts={"lock_held": {**held, "resumed": True}})
+    assert diagnosed(resumed).findings == ()
+
+
+def test_a_rank_that_is_gone_while_the_others_wait_is_named() -> None:
+    ranks = [stopped(200, process=p, **spinning(200)) for p in (1, 2)]
+    gone = dataclasses.replace(stopped(198, process=3, count=200), rank=Rank(2, 3))
+    finding = only(diagnosed(*ranks, gone), "training_hang")
+    assert [gpu.id for gpu in finding.gpus] == [3] and "rank 2 (node1 · 3) records nothing any more" in words(finding)
+    assert "ya no graba nada" in words(finding, "es")
+
+
+def rank(number: int, step_s: float, *, of: int = 3, **values: object) -> Recording:
+    """One rank of a job, on a GPU of its own; the driver counts its GPUs from 4 on."""
+    gpu = series(number + 4, round(400 * step_s), framework_id=0, **values)
+    one = recording(gpu, process_id=number, run=f"run/node1/process_{number}", step_times=steps([step_s] * 400))
+    return dataclasses.replace(one, rank=Rank(number, of))
+
+
+def test_a_slow_rank_is_named_with_its_gpu_as_the_driver_counts_it_and_the_reason() -> None:
+    hot = rank(2, 0.75, clock_event_reasons=0x20, sm_clock_mhz=1300, temperature_celsius=88)
+    found = diagnosed(rank(0, 0.5), rank(1, 0.5), hot)
+    (finding,) = [finding for finding in found.findings if finding.kind == "slow_rank"]
+    assert finding.severity == "warning" and finding.cause == "heat"
+    said = words(finding)
+    assert "rank 2 (node1 · 2) is slower than the others: 50% longer steps" in said
+    assert "750\xa0ms a step; the others took 500\xa0ms" in said
+    assert "the driver's number 6) is throttled by heat" in said
+    assert "nvidia-smi -i 6 " in said and "un 50\xa0% más largos" in words(finding, "es")
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        [rank(0, 0.5), rank(1, 0.5), rank(2, 0.55)],  # a tenth
+        [rank(0, 0.5), rank(1, 0.5), rank(1, 0.9)],  # two starts of one rank
+        [rank(0, 0.5, of=2), rank(1, 0.5, of=3), rank(2, 0.9, of=3)],  # two jobs
+        [rank(0, 0.5), rank(1, 0.9), rank(2, 0.9)],  # most are slow: uneven by design
+    ],
+)
+def test_what_is_no_slow_rank(job: list[Recording]) -> None:
+    assert [finding for finding in diagnosed(*job).findings if finding.kind == "slow_rank"] == []
+
+
+def test_processes_without_ranks_are_compared_where_they_began_together_with_the_same_batch() -> None:
+    job = [dataclasses.replace(rank(number, 0.75 if number else 0.5), rank=None) for number in (0, 1)]
+    assert [finding.kind for finding in diagnosed(*job).findings] == ["slow_rank"]
+    batch = dataclasses.replace(job[1].steps, samples=job[1].steps.samples * 2)
+    assert diagnosed(job[0], dataclasses.replace(job[1], steps=batch)).findings == ()
+
+
+def test_in_lockstep_the_rank_whose_gpu_rests_while_the_others_spin_holds_them_up() -> None:
+    job = [rank(0, 0.5), rank(1, 0.5), rank(2, 0.5, utilization_percent=55.0)]
+    (finding,) = [finding for finding in diagnosed(*job).findings if finding.kind == "slow_rank"]
+    assert finding.cause == "idle" and finding.severity == "warning"
+    assert "rank 2 (node1 · 2) holds the others up" in words(finding) and "its input is late" in words(finding)
+
+
+def test_the_check_for_slow_ranks_is_listed_only_where_there_are_several_processes() -> None:
+    reasons = [say(reason, "en") for reason in diagnosed(rank(0, 0.5), rank(1, 0.5), rank(2, 0.5)).reasons]
+    assert "Slow rank" in reasons[0] and "Slow rank" not in " ".join(reasons[1:])
+    assert not any("Slow rank" in say(reason, "en") for reason in diagnosed(rank(0, 0.5)).reasons)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tb_gpu_doctor import GpuMonitor
 from tb_gpu_doctor.monitor import watchdog
 from tb_gpu_doctor.monitor.notes import Notes
-from tb_gpu_doctor.monitor.watchdog import Watchdog, stacks
+from tb_gpu_doctor.monitor.watchdog import LockTimer, Watchdog, stacks
+from tb_gpu_doctor.recording_format import parse_stacks
 from tb_gpu_doctor.telemetry.recordings import read_telemetry
 from tests.nvml import train
 
@@ -187,3 +190,64 @@ def test_no_logdir_is_an_error_and_so_is_another_wish() -> None:
         GpuMonitor(None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="on_hang"):
         GpuMonitor("logs", on_hang="kill")  # type: ignore[arg-type]
+
+
+def holds_the_lock(milliseconds: int) -> None:
+    ctypes.PyDLL(None).usleep(milliseconds * 1000)  # a call through PyDLL keeps Python's lock
+
+
+def test_a_process_that_holds_pythons_lock_leaves_its_stacks_beside_the_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog, "_WIND_SECONDS", 0.0)
+    timer, file = LockTimer(), tmp_path / "python_stacks.txt"
+    assert timer.wind(str(tmp_path), 0.1) == ([], 0.0) or file.read_bytes() == b""
+    holds_the_lock(300)
+    held = parse_stacks(file.read_text(), threading.main_thread().ident)  # as another process reads it
+    told, seconds = timer.wind(str(tmp_path), 60.0)
+    assert told == held and seconds >= 0.3 and file.read_bytes() == b""
+    (main,) = [thread for thread in told if thread["main"]]
+    assert main["frames"][0].endswith(" holds_the_lock")
+    time.sleep(0.2)
+    assert timer.wind(str(tmp_path), 60.0)[0] == []
+    timer.close()
+    assert not file.exists() and timer.wind(str(tmp_path), 0.1)[0] == []
+
+
+def test_what_was_held_is_told_by_the_watchdog_when_it_runs_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog, "_WIND_SECONDS", 0.0)
+    monkeypatch.setattr(watchdog, "HANG_SECONDS", 0.1)
+    notes: list[dict[str, Any]] = []
+    facts: dict[str, Any] = {}
+    dog = Watchdog(Notes(notes.append), lambda name, values: facts.update({name: values}), lambda *_: None, "dump")
+    dog.folder = lambda: str(tmp_path)
+    dog._wind_up()
+    assert not list(tmp_path.iterdir())  # nothing is watched before there are steps
+    for number in range(5):
+        dog.step(number, 1_000_000)
+    dog._wind_up()
+    holds_the_lock(300)
+    dog._wind_up()
+    dog.stop()
+    assert "with Python's lock held" in notes[0]["sentence"] and notes[0]["params"]["step"] == 4
+    assert facts["lock_held"]["resumed"] is True and facts["lock_held"]["threads"]
+
+
+def test_stacks_of_faulthandler_are_read_as_those_of_the_watchdog() -> None:
+    text = (
+        "Timeout (0:01:00)!\nThread 0x00007f01 [loader] (most recent call first):\n"
+        '  File "/usr/lib/python3/queue.py", line 171 in get\n\n'
+        "Thread 0x00007f02 (most recent call first):\n"
+        '  File "/x/site-packages/tb_gpu_doctor/monitor/watchdog.py", line 9 in _run\n\n'
+        "Current thread 0x00007f03 (most recent call first):\n"
+        '  File "/home/me/train/loop.py", line 12 in step\n  File "/home/me/train/loop.py", line 40 in <module>\n'
+        'Timeout (0:01:00)!\nThread 0x00007f01 (most recent call first):\n  File "x", line 1 in again\n'
+    )
+    assert parse_stacks(text, 0x7F03) == [
+        {"name": "loader", "main": False, "frames": ["lib/python3/queue.py:171 get"]},
+        {"name": "thread 7f03", "main": True, "frames": ["me/train/loop.py:12 step", "me/train/loop.py:40 <module>"]},
+    ]
+    assert [thread["main"] for thread in parse_stacks(text, None)] == [False, True]
+    assert parse_stacks("no stacks\0", 1) == []

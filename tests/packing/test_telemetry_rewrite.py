@@ -12,8 +12,15 @@ from tb_gpu_doctor import recording_format as form
 from tb_gpu_doctor.metrics import METRICS
 from tb_gpu_doctor.monitor.event_file import EventFile, Origin
 from tb_gpu_doctor.packing.names import Names
-from tb_gpu_doctor.packing.telemetry_rewrite import _header, _note, redacted_file_name, redacted_run, rewrite_events
-from tb_gpu_doctor.telemetry.recordings import read_homes
+from tb_gpu_doctor.packing.telemetry_rewrite import (
+    _header,
+    _note,
+    append_stacks,
+    redacted_file_name,
+    redacted_run,
+    rewrite_events,
+)
+from tb_gpu_doctor.telemetry.recordings import read_homes, read_telemetry
 from tb_gpu_doctor.traces.telemetry_homes import Home
 
 SECRETS = ("zebra", "alice", "acme", "48211", "abcd-ef01", "s3cr3t", "/srv/")
@@ -98,3 +105,18 @@ def test_what_rules_read_of_notes_stays() -> None:
     assert "alice" not in str(_note(other, names))
     assert _header({"ended": "normal"}, names) == {"ended": "normal"}
     assert _header({"ended": "alice"}, names) != {"ended": "alice"}
+
+
+def test_stacks_beside_a_recording_become_a_fact_of_it(recording: Path, tmp_path: Path) -> None:
+    text = 'Thread 0x01 (most recent call first):\n  File "/home/alice/loop.py", line 3 in secret_step\n'
+    (recording.parent / "python_stacks.txt").write_text(text)
+    for names in (None, Names()):
+        target = tmp_path / f"named_{names is None}" / recording.name
+        target.parent.mkdir()
+        with target.open("wb") as out:
+            out.write(recording.read_bytes())
+            append_stacks(str(recording), out, names)
+        held = read_telemetry(target.parent).recordings[0].facts["lock_held"]
+        assert held["resumed"] is False and held["threads"][0]["main"] is True
+        assert (held["threads"][0]["frames"] == ["home/alice/loop.py:3 secret_step"]) == (names is None)
+        assert "alice" not in str(held) or names is None

@@ -428,3 +428,19 @@ def test_pieces_are_made_before_they_are_large(tmp_path: Path, monkeypatch: pyte
     for gpu, expected in zip(read_telemetry(tmp_path).recordings[0].gpus, whole, strict=True):
         assert np.array_equal(gpu.values["power_watts"], expected.values["power_watts"])
         assert np.array_equal(gpu.wall_ns, expected.wall_ns)
+
+
+def test_stacks_of_a_process_that_holds_pythons_lock_belong_to_its_recording(tmp_path: Path) -> None:
+    recorded = Recorded(tmp_path, gpus=1)
+    recorded.sample(1, power_watts=(1.0,))
+    recorded.write(last=True)
+    (file,) = find_recordings(tmp_path)
+    reader, stacks = TelemetryReader(), Path(file.path).parent / "python_stacks.txt"
+    stacks.touch()
+    assert "lock_held" not in reader.read(tmp_path).recordings[0].facts
+    stacks.write_text('Thread 0x01 (most recent call first):\n  File "loop.py", line 3 in step\n')
+    held = reader.read(tmp_path).recordings[0].facts["lock_held"]
+    assert held["threads"] == [{"name": "thread 1", "main": True, "frames": ["loop.py:3 step"]}]
+    assert held["written_unix_ns"] == stacks.stat().st_mtime_ns and held["resumed"] is False
+    stacks.unlink()
+    assert "lock_held" not in reader.read(tmp_path).recordings[0].facts

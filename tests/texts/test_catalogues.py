@@ -207,6 +207,7 @@ _GIVEN = {
     "findings.input_bound.advice": {"stage", "at_once", "per_element", "used", "thread"},
     "findings.gpu_lost.advice": {"smi"},
     "findings.gpu_shared.advice": {"smi"},
+    "findings.slow_rank.advice": {"smi"},
     "findings.thermal_throttle.advice": {"smi", "watts"},
     "findings.power_throttle.advice": {"smi", "watts"},
 }

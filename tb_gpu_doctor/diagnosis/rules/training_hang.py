@@ -15,9 +15,10 @@ from typing import Any, Literal
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
-from tb_gpu_doctor.diagnosis.telemetry_gpus import MOST_DESCRIBED, clock_time, names, ref
-from tb_gpu_doctor.telemetry.joining import GpuTelemetry
-from tb_gpu_doctor.telemetry.progress import Standstill, frozen, standstill
+from tb_gpu_doctor.diagnosis.telemetry_gpus import MOST_DESCRIBED, clock_time, names, process_name, ref
+from tb_gpu_doctor.recording_format import FACT_LOCK_HELD
+from tb_gpu_doctor.telemetry.joining import GpuTelemetry, extent
+from tb_gpu_doctor.telemetry.progress import Standstill, frozen, lock_held_ns, standstill
 from tb_gpu_doctor.telemetry.series import Recording
 
 KIND = "training_hang"
@@ -27,7 +28,13 @@ _FRAMES, _FRAMES_SHOWN = 6, 4
 # Processes of one host share a clock; who stopped this much earlier did so first.
 _FIRST_BY_S = 1.0
 
-Place = Literal["collective", "host", "unknown"]
+# Whose samples ended so long before the others' has ended itself, or was killed.
+_GONE_S = 30.0
+
+Place = Literal["collective", "lock", "host", "unknown"]
+
+
+_WORST_FIRST: tuple[Place, ...] = ("collective", "lock", "host")
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,14 @@ class Limits:
     frozen_seconds: float = 120.0
 
 
+_ADVICE: dict[Place, tuple[str, ...]] = {
+    "collective": ("dump", "collective", "timeout"),
+    "lock": ("native", "timeout"),
+    "host": ("dump", "host"),
+    "unknown": ("dump",),
+}
+
+
 def check(context: Context) -> Iterator[Finding]:
     """One finding for all processes that stand still."""
     found: list[tuple[Standstill, Place]] = []
@@ -51,7 +66,7 @@ def check(context: Context) -> Iterator[Finding]:
     if not found:
         return
     places = {place for _, place in found}
-    cause: Place = "collective" if "collective" in places else "host" if "host" in places else "unknown"
+    cause: Place = next((place for place in _WORST_FIRST if place in places), "unknown")
     stills = [still for still, _ in found]
     first = min(stills, key=lambda still: still.since_ns)
     facts = {
@@ -72,9 +87,9 @@ def check(context: Context) -> Iterator[Finding]:
     stands, odd = _where_they_stand(stills)
     if sentence is None and odd is not None:
         culprits = _gpus(context, odd)
-        sentence = Phrase(f"findings.{KIND}.differs", {"process": _process(odd)})
+        sentence = Phrase(f"findings.{KIND}.differs", {"process": process_name(odd.recording)})
     explanation += [*([] if sentence is None else [sentence]), *stands]
-    advice = {"collective": ("dump", "collective", "timeout"), "host": ("dump", "host"), "unknown": ("dump",)}[cause]
+    advice = _ADVICE[cause]
     yield Finding(
         kind=KIND,
         severity="warning" if cause == "unknown" or between else "critical",
@@ -97,6 +112,8 @@ def hang_of(context: Context, recording: Recording) -> tuple[Standstill, Place] 
 
 def _place(still: Standstill) -> Place | None:
     """Where training stands; None where it does not: GPUs that work on compute something that is no step."""
+    if lock_held_ns(still.recording) is not None:
+        return "lock"
     if "working" in still.states:
         return None
     if "spinning" in still.states:
@@ -125,12 +142,18 @@ def _who(context: Context, stills: Sequence[Standstill]) -> tuple[list[GpuTeleme
         absent = [gpu for gpu in gpus if id(gpu.series) in idle]
         if absent:
             return absent, Phrase(f"findings.{KIND}.absent", {"gpus": names(context, absent)})
+    gone = _gone(context, stills)
+    if gone:
+        facts: dict[str, object] = {"processes": tuple(map(process_name, gone)), "count": len(gone)}
+        return [gpu for gpu in context.telemetry.gpus if any(gpu.recording is one for one in gone)], Phrase(
+            f"findings.{KIND}.gone", facts
+        )
     if len(stills) < 2 or any(still.last_step is None for still in stills):
         return [], None
     steps = [still.last_step or 0 for still in stills]
     if min(steps) < max(steps):
         behind = [still for still in stills if still.last_step == min(steps)]
-        facts: dict[str, object] = {"last": min(steps), "others": max(steps)}
+        facts = {"last": min(steps), "others": max(steps)}
         key = "behind"
     else:
         if len({still.recording.host for still in stills}) > 1:
@@ -142,16 +165,29 @@ def _who(context: Context, stills: Sequence[Standstill]) -> tuple[list[GpuTeleme
     if len(behind) == len(stills):
         return [], None
     culprits = [gpu for still in behind for gpu in _gpus(context, still)]
-    processes = tuple(_process(still) for still in behind)
+    processes = tuple(process_name(still.recording) for still in behind)
     return culprits, Phrase(f"findings.{KIND}.{key}", {**facts, "processes": processes, "count": len(processes)})
 
 
-def _process(still: Standstill) -> str:
-    return f"{still.recording.host} · {still.recording.process_id}"
+def _gone(context: Context, stills: Sequence[Standstill]) -> list[Recording]:
+    """Processes that stepped beside the hanging ones, and whose recordings end well before theirs."""
+    until = min(still.until_ns for still in stills)
+    hanging = {id(still.recording) for still in stills}
+    found = []
+    for recording in context.telemetry.recordings:
+        span = extent(recording)
+        if id(recording) in hanging or span is None or not len(recording.steps.number):
+            continue
+        if (until - span[1]) / 1e9 >= _GONE_S and recording.ended != "normal":
+            found.append(recording)
+    return found
 
 
 def _dump(still: Standstill) -> Mapping[str, Any]:
     """What the process's watchdog wrote of this hang; empty without one."""
+    locked = still.recording.facts.get(FACT_LOCK_HELD)
+    if lock_held_ns(still.recording) is not None and isinstance(locked, Mapping):
+        return locked
     found = still.recording.facts.get("hang")
     if not isinstance(found, Mapping) or found.get("resumed") or found.get("step") != still.last_step:
         return {}
@@ -178,7 +214,7 @@ def _where_they_stand(stills: Sequence[Standstill]) -> tuple[list[Phrase], Stand
     phrases = []
     for found in sorted(places.values(), key=len)[:MOST_DESCRIBED]:
         facts = {
-            "processes": tuple(map(_process, found[:MOST_DESCRIBED])),
+            "processes": tuple(process_name(still.recording) for still in found[:MOST_DESCRIBED]),
             "count": len(found),
             "frames": " < ".join(_main_frames(found[0])[:_FRAMES_SHOWN]),
         }
