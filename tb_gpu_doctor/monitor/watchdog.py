@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from statistics import median
@@ -171,6 +172,27 @@ class Watchdog:
         self._keep("hang", {**hang, "resumed": True, "seconds": seconds})
 
 
+_timers: weakref.WeakSet[LockTimer] = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    for timer in list(_timers):
+        timer.before_fork()
+
+
+def _after_fork(child: bool) -> None:
+    for timer in list(_timers):
+        timer.after_fork(child)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=lambda: _after_fork(False),
+        after_in_child=lambda: _after_fork(True),
+    )
+
+
 class LockTimer:
     """`faulthandler`'s timer: where nobody winds it up any more, it writes all stacks without asking for Python's lock.
 
@@ -184,6 +206,21 @@ class LockTimer:
         # Threads end it and others wind it.
         self._guard = threading.Lock()
         self._closed = False
+        _timers.add(self)
+
+    def before_fork(self) -> None:
+        """Take the timer away: a child that had it, and not its thread, would wait for that thread at its end."""
+        self._guard.acquire()
+        if self._wound:
+            faulthandler.cancel_dump_traceback_later()
+            self._wound = 0.0
+
+    def after_fork(self, child: bool) -> None:
+        """Go on in the parent, where the timer is wound up at the next look."""
+        if child:
+            self._closed, self._file = True, None
+        with contextlib.suppress(RuntimeError):  # made while another thread forked
+            self._guard.release()
 
     def wind(self, folder: str | None, seconds: float) -> tuple[list[dict[str, Any]], float]:
         """Begin anew to count; returns what it has written since the last time, and after how long a silence."""
@@ -194,7 +231,7 @@ class LockTimer:
             if self._file is None:
                 self._file = _stacks_file(folder)
             faulthandler.cancel_dump_traceback_later()
-            told, silence = self._told(), now - self._wound
+            told, silence = self._told(), now - (self._wound or now)
             faulthandler.dump_traceback_later(seconds, file=self._file)
             self._wound, self._seconds = now, seconds
             return told, silence

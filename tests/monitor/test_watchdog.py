@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
+import multiprocessing
 import threading
 import time
 from pathlib import Path
@@ -212,6 +214,20 @@ def test_a_process_that_holds_pythons_lock_leaves_its_stacks_beside_the_recordin
     assert timer.wind(str(tmp_path), 60.0)[0] == []
     timer.close()
     assert not file.exists() and timer.wind(str(tmp_path), 0.1)[0] == []
+
+
+def test_a_child_that_is_forked_under_the_timer_ends(tmp_path: Path) -> None:
+    """In the child the timer's thread is missing, and Python would wait for it at its end."""
+    timer = LockTimer()
+    timer.wind(str(tmp_path), 60.0)
+    child = multiprocessing.get_context("fork").Process(target=faulthandler.cancel_dump_traceback_later)
+    child.start()
+    child.join(20)
+    ended = child.exitcode
+    child.kill()
+    assert ended == 0
+    timer.wind(str(tmp_path), 60.0)
+    timer.close()
 
 
 def test_what_was_held_is_told_by_the_watchdog_when_it_runs_again(
