@@ -21,7 +21,7 @@ from tb_gpu_doctor.traces.columns import PS_PER_US, CopyKind, EventClass, Int64
 Stretches = tuple[tuple[int, ...], tuple[int, ...]]
 # A kernel that waits for a collective may seem to begin so long before it is done.
 _GOES_ON = 5 * PS_PER_US
-# So many stretches of exposed communication are told as they are, and one more for two collectives. Of more, the
+# So many stretches of exposed communication are told as they are, and one more for eight collectives. Of more, the
 # short ones between them become one: computation that covers a collective leaves thousands of slivers.
 _MOST_STRETCHES = 64
 
@@ -166,7 +166,7 @@ def exposed_facts(
 
     inside = sent[(start < window.end) & (end > window.start)]
     longest = inside[np.argsort(-events.duration[inside], kind="stable")[:limit]]
-    most_told = _MOST_STRETCHES + int(np.count_nonzero(~copies)) // 2
+    most_told = _MOST_STRETCHES + int(np.count_nonzero(~copies)) // 8
     start_of, length, hidden = _told(whole, intervals.union(start, end), most_told)
     return ExposedFacts(
         whole=(tuple(start_of.tolist()), tuple(length.tolist())),
