@@ -108,9 +108,18 @@ def test_without_steps_there_is_nothing_to_show() -> None:
 
 def test_a_host_that_lacks_steps_has_empty_cells() -> None:
     other, alone = random_job(6, hosts=2, count=20, steps=10).analysed()
-    kept = alone[1].steps
-    short = np.arange(len(kept.number)) < 4
-    alone[1] = dataclasses.replace(alone[1], steps=dataclasses.replace(kept, complete=kept.complete & short))
+    steps, transfers = alone[1].steps, alone[1].transfers
+    assert transfers is not None
+    first = np.arange(len(steps.number)) < 4
+    alone[1] = dataclasses.replace(
+        alone[1],
+        steps=dataclasses.replace(steps, complete=steps.complete & first),
+        transfers=dataclasses.replace(
+            transfers,
+            step_exposed=transfers.step_exposed[first[steps.complete]],
+            step_late=transfers.step_late[first[steps.complete]],
+        ),
+    )
     answer = answer_of(other, alone)
     assert answer["total_steps"] == alone[0].steps.count
     there = [value is not None for value in answer["wall_ps"][1]]
