@@ -11,8 +11,8 @@ PORT ?= 6006
 LOGDIR ?= demo_logs
 FUZZ_SECONDS ?= 30
 PYTEST_ARGS ?=
-# Tests run in this many processes; WORKERS=0 runs them in one, to debug in.
-WORKERS ?= 2
+# Tests run in this many processes, one more than small machines have cores, since some wait; WORKERS=0: in one, to debug in.
+WORKERS ?= 3
 # The first interpreter that runs and is new enough (3.11 is the one that CI runs).
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.10 python3; do \
 	$$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$p && break; done)
