@@ -15,7 +15,7 @@ from tb_gpu_doctor.diagnosis.model import Diagnosis, Finding
 from tb_gpu_doctor.diagnosis.rule import Fact, rules
 from tb_gpu_doctor.diagnosis.rules.step_outliers import Limits as OutlierLimits
 from tb_gpu_doctor.telemetry.joining import Joined
-from tb_gpu_doctor.telemetry.step_times import global_batch
+from tb_gpu_doctor.telemetry.progress import global_batch
 
 _Shape = tuple[int, int, int] | None
 # A kernel's name, grid and block.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
+from tb_gpu_doctor.analysis.idle_facts import Wait
 from tb_gpu_doctor.analysis.results import Cause
-from tb_gpu_doctor.analysis.waits import Wait
 from tb_gpu_doctor.diagnosis.context import Context, WorkingGpu
 from tb_gpu_doctor.diagnosis.losses import IdleLoss, idle_loss, idle_per_step, ranked, unclaimed_idle, worst_event
 from tb_gpu_doctor.diagnosis.model import Evidence, Phrase

@@ -14,8 +14,7 @@ from tb_gpu_doctor.diagnosis.context import ref as gpu_of_file
 from tb_gpu_doctor.diagnosis.model import GpuNames, GpuRef, Phrase
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry
 from tb_gpu_doctor.telemetry.memory import Memory, measure_together
-from tb_gpu_doctor.telemetry.samples import busy
-from tb_gpu_doctor.telemetry.series import Recording
+from tb_gpu_doctor.telemetry.series import Recording, busy
 
 if TYPE_CHECKING:
     from tb_gpu_doctor.diagnosis.context import Context

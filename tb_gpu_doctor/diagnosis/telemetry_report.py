@@ -19,7 +19,7 @@ from tb_gpu_doctor.diagnosis.telemetry_gpus import measured_gpus, names, ref, si
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry
 from tb_gpu_doctor.telemetry.load import Load
 from tb_gpu_doctor.telemetry.memory import measure as measure_memory
-from tb_gpu_doctor.telemetry.samples import column, highest
+from tb_gpu_doctor.telemetry.series import column, highest
 from tb_gpu_doctor.telemetry.throttling import Kind, State, around, bands, kind_masks, measure, state, typical
 from tb_gpu_doctor.telemetry.throttling import measure as measure_throttling
 from tb_gpu_doctor.texts import DEFAULT_LANGUAGE

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from tb_gpu_doctor.metrics import BY_ID
-from tb_gpu_doctor.telemetry.samples import Level, level
-from tb_gpu_doctor.telemetry.series import GpuSeries, Recording, StepTimes
+from tb_gpu_doctor.telemetry.series import GpuSeries, Level, Recording, StepTimes, level
 
 MAX_POINTS = 2_000
 DEFAULT_POINTS = 600

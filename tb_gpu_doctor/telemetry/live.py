@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry, extent
-from tb_gpu_doctor.telemetry.samples import column, filled
-from tb_gpu_doctor.telemetry.series import GpuSeries, Recording
+from tb_gpu_doctor.telemetry.series import GpuSeries, Recording, column, filled
 from tb_gpu_doctor.telemetry.throttling import reason_masks
 
 # Values are means over this time, rates count the steps of that one.

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tb_gpu_doctor.telemetry.memory import memory_of_others
-from tb_gpu_doctor.telemetry.samples import Bool, busy, column, filled, seconds, step_at, weighted_mean
-from tb_gpu_doctor.telemetry.series import GpuSeries, Span
+from tb_gpu_doctor.telemetry.series import Bool, GpuSeries, Span, busy, column, filled, seconds, step_at, weighted_mean
 
 
 @dataclass(frozen=True)

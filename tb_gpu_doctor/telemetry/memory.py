@@ -12,8 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from tb_gpu_doctor.telemetry.samples import Float64, column, filled, step_at
-from tb_gpu_doctor.telemetry.series import GpuSeries
+from tb_gpu_doctor.telemetry.series import Float64, GpuSeries, column, filled, step_at
 
 Source = Literal["allocator", "nvml"]
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tb_gpu_doctor.pace import BLOCK_STEPS, Condition, Reason, Slow, holds_up, in_lockstep, reason_of, slower
-from tb_gpu_doctor.telemetry.samples import Bool, column, seconds, weighted_mean
-from tb_gpu_doctor.telemetry.series import GpuSeries, Recording
-from tb_gpu_doctor.telemetry.step_times import global_batch, ordinary
+from tb_gpu_doctor.telemetry.progress import global_batch, ordinary
+from tb_gpu_doctor.telemetry.series import Bool, GpuSeries, Recording, column, seconds, weighted_mean
 from tb_gpu_doctor.telemetry.throttling import kind_masks
 
 # Of a block so many steps must be there, or it is not judged.

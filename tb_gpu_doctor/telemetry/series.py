@@ -1,4 +1,8 @@
-"""Telemetry as columns: what a monitor recorded of each GPU and of the training process."""
+"""Telemetry as columns: what a monitor recorded of each GPU and of the training process.
+
+And what a sample stands for: its share of the time, whether the GPU was busy, the values between slow ticks. `level`
+reduces a series to a bounded number of points for drawing: minimum, mean and maximum over equal stretches of time.
+"""
 
 from __future__ import annotations
 
@@ -165,3 +169,139 @@ class Telemetry:
     recordings: tuple[Recording, ...] = ()
     sweeps: tuple[BatchSweep, ...] = ()
     problems: tuple[str, ...] = ()
+
+
+Float64 = NDArray[np.float64]
+Bool = NDArray[np.bool_]
+
+# A sample speaks for the time since the one before it, unless that is a pause: a process that was stopped,
+# a laptop that slept, a clock that was set.
+_LONGEST_TICKS = 5.0
+
+
+def seconds(series: GpuSeries) -> Float64:
+    """How long each sample stands for, float64[n] seconds: the time since the one before, without pauses."""
+    count = len(series)
+    if count < 2:
+        return np.full(count, 1.0)
+    passed = np.diff(series.wall_ns) / 1e9
+    tick = float(np.median(passed))
+    return np.concatenate(([tick], np.minimum(passed, _LONGEST_TICKS * tick)))
+
+
+def column(series: GpuSeries, metric: str) -> Float64 | None:
+    """The samples of a metric, NaN where there is none or it is no number; None where nothing is left."""
+    values = series.values.get(metric)
+    if values is None or not len(values):
+        return None
+    finite = np.isfinite(values)
+    if not finite.any():
+        return None
+    return np.where(finite, values, np.nan) if bool(np.isinf(values).any()) else values
+
+
+def highest(values: Float64) -> float:
+    """The largest sample of a column that has any."""
+    return float(np.nanmax(values))
+
+
+def filled(values: Float64) -> Float64:
+    """Values of slow ticks held until the next one; NaN only before the first."""
+    known = np.isfinite(values)
+    last = np.maximum.accumulate(np.where(known, np.arange(len(values)), -1))
+    return np.where(last >= 0, values[np.maximum(last, 0)], np.nan)
+
+
+def busy(series: GpuSeries, least_percent: float) -> Bool | None:
+    """bool[n]: at least so many percent of the sample's time some kernel ran; None where NVML does not tell."""
+    utilization = column(series, "utilization_percent")
+    return None if utilization is None else np.nan_to_num(utilization, nan=-1.0) >= least_percent
+
+
+def within(series: GpuSeries, start_ns: int, end_ns: int) -> Bool:
+    """bool[n]: the samples of a stretch of wall time."""
+    return (series.wall_ns >= start_ns) & (series.wall_ns <= end_ns)
+
+
+def step_at(series: GpuSeries, row: int) -> int | None:
+    """The training step of a sample, None where unknown."""
+    step = int(series.step[row])
+    return step if step >= 0 else None
+
+
+def weighted_mean(values: Float64, weights: Float64, mask: Bool) -> float | None:
+    """Mean over the masked samples that have a value, None without any."""
+    use = mask & np.isfinite(values)
+    total = float(weights[use].sum())
+    return float((values[use] * weights[use]).sum() / total) if total > 0 else None
+
+
+Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Level:
+    """One series over a range of time.
+
+    Attributes:
+        samples: how many with a value lie in the range.
+        folded: whether parts of time stand for them; else every sample is there, and all three columns are the same.
+        wall_ns: int64[m], middle of a part's samples.
+        step: int64[m], the last known one, -1 without.
+        low, mean, high: float64[m]; of a counter ``mean`` is the last value, of bits all three are those that were set.
+    """
+
+    samples: int
+    folded: bool
+    wall_ns: Int64
+    step: Int64
+    low: Float64
+    mean: Float64
+    high: Float64
+
+
+def level(
+    wall_ns: Int64,
+    step: Int64,
+    values: Float64,
+    points: int,
+    window_ns: tuple[int, int] | None = None,
+    counter: bool = False,
+    bits: bool = False,
+) -> Level:
+    """At most ``points`` points of a series.
+
+    Args:
+        wall_ns: int64[n], increasing.
+        step: int64[n], -1 where unknown.
+        values: float64[n], NaN where there is none.
+        points: how many parts the range is cut into.
+        window_ns: first and last time wanted; all by default.
+        counter: whether the value only grows, so that a part's last value stands for it.
+        bits: whether the value is a set of bits.
+    """
+    keep = np.isfinite(values)
+    if bits:
+        keep &= (values >= 0) & (values < float(1 << 53))
+    if window_ns is not None:
+        keep &= (wall_ns >= window_ns[0]) & (wall_ns <= window_ns[1])
+    when, at, value = wall_ns[keep], step[keep], values[keep]
+    if len(value) <= points:
+        return Level(len(value), False, when, at, value, value, value)
+    first, last = window_ns or (int(when[0]), int(when[-1]))
+    # Exact in integers: nanoseconds since 1970 times points do not fit into 64 bits, so parts go by their length.
+    length = max(1, -(-(last - first + 1) // points))
+    part = (when - first) // length
+    starts = np.flatnonzero(np.concatenate(([True], part[1:] != part[:-1])))
+    ends = np.concatenate((starts[1:], [len(part)]))
+    counts = ends - starts
+    middle = when[starts] + (when[ends - 1] - when[starts]) // 2
+    steps = np.maximum.accumulate(np.where(at >= 0, np.arange(len(at)), -1))[ends - 1]
+    last_step = np.where(steps >= starts, at[np.maximum(steps, 0)], -1)
+    if bits:
+        together = np.bitwise_or.reduceat(value.astype(np.int64), starts).astype(np.float64)
+        return Level(len(value), True, middle, last_step, together, together, together)
+    low, high = np.minimum.reduceat(value, starts), np.maximum.reduceat(value, starts)
+    # Sums of bytes over hours lose nothing that a drawing shows; the bounds hold for rounded means too.
+    mean = value[ends - 1] if counter else np.clip(np.add.reduceat(value, starts) / counts, low, high)
+    return Level(len(value), True, middle, last_step, low, mean, high)

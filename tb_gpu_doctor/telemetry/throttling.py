@@ -16,8 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tb_gpu_doctor.metrics import THROTTLE_BITS
-from tb_gpu_doctor.telemetry.samples import Bool, Float64, busy, column, seconds, step_at, weighted_mean, within
-from tb_gpu_doctor.telemetry.series import GpuSeries
+from tb_gpu_doctor.telemetry.series import (
+    Bool,
+    Float64,
+    GpuSeries,
+    busy,
+    column,
+    seconds,
+    step_at,
+    weighted_mean,
+    within,
+)
 
 Kind = Literal["thermal", "power", "other"]
 KINDS: tuple[Kind, ...] = ("thermal", "power", "other")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tb_gpu_doctor.analysis.host_calls import HostCalls
+from tb_gpu_doctor.analysis.file_columns import HostCalls
 from tb_gpu_doctor.diagnosis.model import GpuRef
 from tb_gpu_doctor.traces.columns import HostThread, StringTable, Trace, device_events, host_events
 from tests.diagnosis.build import MS, marked_steps, profile

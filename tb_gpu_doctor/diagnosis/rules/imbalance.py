@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from tb_gpu_doctor.analysis.arrivals import Member
-from tb_gpu_doctor.analysis.late_causes import Reason
-from tb_gpu_doctor.analysis.stragglers import Stragglers, Turns, find_stragglers, find_turns
+from tb_gpu_doctor.analysis.stragglers import Reason, Stragglers, Turns, find_stragglers, find_turns
 from tb_gpu_doctor.diagnosis.context import Context, ref
 from tb_gpu_doctor.diagnosis.model import Evidence, Finding, GpuRef, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule

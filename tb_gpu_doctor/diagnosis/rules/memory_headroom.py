@@ -14,7 +14,7 @@ from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
 from tb_gpu_doctor.diagnosis.telemetry_gpus import memory_needs, names_of
 from tb_gpu_doctor.telemetry.memory import Memory
-from tb_gpu_doctor.telemetry.step_times import global_batch
+from tb_gpu_doctor.telemetry.progress import global_batch
 
 KIND = "memory_headroom"
 # A program that hardly uses the memory is a test or a toy: nobody needs to know how often it would fit.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
-from tb_gpu_doctor.telemetry.step_times import Overhead, overhead
+from tb_gpu_doctor.telemetry.progress import Overhead, overhead
 
 KIND = "profiler_overhead"
 _PS_PER_NS = 1000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 
 from tb_gpu_doctor.analysis.callers import enclosing
-from tb_gpu_doctor.analysis.host_calls import HostCalls
+from tb_gpu_doctor.analysis.file_columns import HostCalls
 from tb_gpu_doctor.analysis.host_names import Kind
 from tb_gpu_doctor.traces.columns import Trace
 from tests.analysis.small_traces import Recorder, traces

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tb_gpu_doctor.telemetry.samples import level
+from tb_gpu_doctor.telemetry.series import level
 
 START = 1_700_000_000_000_000_000
 VALUES = st.one_of(st.floats(-1e12, 1e12), st.just(math.nan))
