@@ -198,11 +198,10 @@ class Session:
         self._writer = RecordingWriter(self._logdir, header, self._notes, self._step_hook)
         self._writer.notes.extend(self._early)
         self._writer.start()
-        self._thread.start()
-        self.watchdog.start()
         self._peers = Peers(self._logdir, host, self._notes)
         self._peers.on_rank = lambda rank: self._writer.update_header(rank=rank)
-        self._peers.start()
+        self._thread.start()
+        self.watchdog.start()
 
     @never_raises("stop")
     def stop(self, timeout_s: float = EXIT_TIMEOUT_S, ended: str | None = None) -> None:
@@ -328,6 +327,8 @@ class Session:
                 return
 
     def _tick(self, source: Any) -> None:
+        if self._peers is not None:
+            self._peers.start_when_due()
         values = source.sample(self._interval_s * BUDGET, self._allocator, self._allocator_limits)
         if values is None:
             return

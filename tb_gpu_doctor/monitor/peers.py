@@ -137,12 +137,15 @@ class Peers:
         self._rank: dict[str, int] | None = None
         self._written = -1
         self._told: dict[str, int] = {}
+        self._began = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gpu-doctor-peers", daemon=True)
 
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+    def start_when_due(self) -> None:
+        """Start the thread, once there are steps enough to compare; may be called again and again."""
+        if not self._began and len(self._steps) > BLOCK_STEPS and not self._stop.is_set():
+            self._began = True
+            self._thread.start()
 
     def stop(self) -> None:
         """End the thread soon; it takes this process's file away."""
