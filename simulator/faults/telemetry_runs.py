@@ -171,6 +171,7 @@ class TelemetryPlant:
         kind, cause: of its finding.
         of_all: whether all GPUs have it, and not one.
         strengths: from which on it is worth a warning.
+        of_job: whether it shows beside other processes only, each with one GPU; ``apply`` then plants nothing.
     """
 
     kind: str
@@ -178,6 +179,7 @@ class TelemetryPlant:
     cause: str | None = None
     of_all: bool = False
     strengths: tuple[str, ...] = tuple(STRENGTHS)
+    of_job: bool = False
 
 
 PLANTS: dict[str, TelemetryPlant] = {
@@ -192,6 +194,7 @@ PLANTS: dict[str, TelemetryPlant] = {
     "training_hang.input": TelemetryPlant("training_hang", _starved, "host", of_all=True),
     "gpu_lost.bus": TelemetryPlant("gpu_lost", _lost),
     "gpu_unused.cpu": TelemetryPlant("gpu_unused", _on_cpu, of_all=True),
+    "slow_rank.share": TelemetryPlant("slow_rank", lambda machine, gpu, share: None, "work", of_job=True),
     "memory_pressure.leak": TelemetryPlant("memory_pressure", _leak, "growing", strengths=("medium", "strong")),
 }
 
@@ -260,6 +263,7 @@ HEALTHY: dict[str, Callable[[Machine, Random], None]] = {
     "fills_caches": _fills_caches,
     "desktop": _desktop,
     "few_metrics": _few_metrics,
+    "even_ranks": _plain,
 }
 
 
@@ -276,6 +280,8 @@ class TelemetryRun:
 def healthy_run(name: str, seed: int) -> TelemetryRun:
     """A healthy control."""
     rng = Random(f"healthy.{name}/{seed}")
+    if name == "even_ranks":
+        return TelemetryRun(_job(rng, None, 0.0), None, None, frozenset())
     machine = _machine(rng)
     HEALTHY[name](machine, rng)
     return TelemetryRun(_finished(machine, rng), None, None, frozenset())
@@ -284,15 +290,46 @@ def healthy_run(name: str, seed: int) -> TelemetryRun:
 def planted_run(name: str, strength: str, seed: int) -> TelemetryRun:
     """A run with one fault."""
     rng = Random(f"{name}.{strength}/{seed}")
-    machine, plant = _machine(rng), PLANTS[name]
+    plant = PLANTS[name]
+    if plant.of_job:
+        slow = rng.randrange(_RANKS)
+        return TelemetryRun(_job(rng, slow, STRENGTHS[strength]), plant.kind, plant.cause, frozenset({slow}))
+    machine = _machine(rng)
     gpu = rng.randrange(machine.count)
     plant.apply(machine, gpu, STRENGTHS[strength])
     gpus = frozenset(range(machine.count)) if plant.of_all else frozenset({gpu})
     return TelemetryRun(_finished(machine, rng), plant.kind, plant.cause, gpus)
 
 
-def _machine(rng: Random) -> Machine:
-    count, samples = rng.choice([1, 2, 4, 8]), rng.randint(150, 900)
+_RANKS = 4
+
+
+def _job(rng: Random, slow: int | None, share: float) -> Telemetry:
+    """Ranks that do not wait for each other, each a process with a GPU: noisy steps, and rank 0 saves now and then."""
+    samples, step_s, steps = rng.randint(200, 600), rng.uniform(0.1, 0.4), rng.randint(300, 400)
+    recordings = []
+    for rank in range(_RANKS):
+        machine = _machine(rng, 1, samples)
+        step = step_s * (1.25 + share if rank == slow else rng.uniform(0.95, 1.05))
+        lengths = (machine.rng.normal(step, 0.05 * step, steps).clip(0.5 * step) * _S).astype(np.int64)
+        if rank == 0:
+            lengths[50::50] *= 4
+        numbers = np.arange(steps, dtype=np.int64)
+        times = StepTimes(
+            numbers, _at(1) + np.cumsum(lengths), lengths, np.full(steps, 32, np.int64), np.zeros(steps, np.bool_)
+        )
+        machine.columns[0]["utilization_percent"] = machine.rng.normal(93, 5, samples).clip(0, 100).round()
+        facts = GpuFacts(rank, rank, f"GPU-{rank}", None, "NVIDIA H100 80GB HBM3", machine.limits[0])
+        ticks = _at(0) + np.arange(samples) * _S
+        series = GpuSeries(f"gpu_doctor/node/gpu{rank}", facts, ticks, np.full(samples, -1), machine.columns[0])
+        recordings.append(
+            Recording(f"gpu_doctor/node/process_{rank}", "node", rank, (series,), (), times, {}, (), ended="normal")
+        )
+    return Telemetry(tuple(recordings))
+
+
+def _machine(rng: Random, gpus: int | None = None, length: int | None = None) -> Machine:
+    count, samples = gpus or rng.choice([1, 2, 4, 8]), length or rng.randint(150, 900)
     noise = np.random.default_rng(rng.getrandbits(32))
     busy = np.zeros(samples, np.bool_)
     busy[rng.randint(3, 20) : samples - rng.randint(0, 10)] = True

@@ -13,6 +13,7 @@ A scenario is text, one line an order; times are seconds since the first ``nvmlI
     gpu 3 reasons 0:0 60:0x20             bits, links and limits hold until the next point
     gpu 3 fail temperature NO_PERMISSION 10 20   the question fails, always or from 10 s to 20 s
     gpu 3 lost 30                         it falls off the bus
+    gpu 3 xid 79 30                       the driver reports an error with this number at 30 s
     gpu 0 mig 2                           it is cut into two instances
     gpu 0 process 4711 2e9 0 60           another process (or ``self``) holds 2 GB from 0 s to 60 s
     gpu 0 name NVIDIA A100-SXM4-80GB      likewise ``uuid``

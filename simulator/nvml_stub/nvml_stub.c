@@ -31,6 +31,7 @@ enum {
 #define MOST_POINTS 4096
 #define MOST_MIG 8
 #define MOST_PROCESSES 16
+#define MOST_XIDS 16
 
 /* Values over time, one row a key. */
 enum {
@@ -83,6 +84,8 @@ typedef struct Gpu {
     Mig mig[MOST_MIG];
     Process process[MOST_PROCESSES];
     int processes;
+    struct { unsigned number; double at; } xid[MOST_XIDS];
+    int xids, xids_told, watched; /* events are told once, and only of GPUs that somebody registered */
 } Gpu;
 
 static struct {
@@ -179,6 +182,9 @@ static void gpu_line(Gpu *gpu, const char *key, const char *rest) {
     else if (!strcmp(key, "name")) snprintf(gpu->name, sizeof gpu->name, "%s", rest);
     else if (!strcmp(key, "uuid")) snprintf(gpu->uuid, sizeof gpu->uuid, "%s", rest);
     else if (!strcmp(key, "lost")) gpu->lost_at = atof(rest);
+    else if (!strcmp(key, "xid") && gpu->xids < MOST_XIDS) {
+        if (sscanf(rest, "%u %lf", &gpu->xid[gpu->xids].number, &gpu->xid[gpu->xids].at) == 2) gpu->xids++;
+    }
     else if (!strcmp(key, "fail") && sscanf(rest, "%63s %63s %lf %lf", other, code, &from, &until) >= 2) {
         known = key_of(other);
         if (known >= 0)
@@ -218,6 +224,7 @@ static void defaults(Gpu *gpu, int index) {
     }
     gpu->failure[FAN] = NOT_SUPPORTED, gpu->failure_from[FAN] = 0, gpu->failure_until[FAN] = 1e300;
     gpu->index = index, gpu->lost_at = 1e300, gpu->migs = 0, gpu->processes = 0;
+    gpu->xids = gpu->xids_told = gpu->watched = 0;
     snprintf(gpu->name, sizeof gpu->name, "NVIDIA H100 80GB HBM3");
     snprintf(gpu->uuid, sizeof gpu->uuid, "GPU-%08x-0000-0000-0000-%012x", index, index + 1);
 }
@@ -575,6 +582,44 @@ static int running(void *handle, unsigned *count, ProcessInfo *out) {
 }
 int nvmlDeviceGetComputeRunningProcesses_v2(void *handle, unsigned *count, ProcessInfo *out) {
     return running(handle, count, out);
+}
+
+typedef struct {
+    void *device;
+    unsigned long long type, data;
+    unsigned gpu_instance, compute_instance;
+} EventData;
+
+int nvmlEventSetCreate(void **out) {
+    int code = alive();
+    if (!code) *out = &S;
+    return code;
+}
+int nvmlEventSetFree(void *set) {
+    (void)set;
+    for (int i = 0; i < S.gpus; i++) S.gpu[i].watched = 0;
+    return SUCCESS;
+}
+int nvmlDeviceRegisterEvents(void *handle, unsigned long long types, void *set) {
+    (void)set;
+    Gpu *gpu;
+    Mig *mig;
+    int code = board_of(handle, &gpu, &mig);
+    if (!code && (mig || !(types & 8))) code = NOT_SUPPORTED; /* nvmlEventTypeXidCriticalError */
+    if (!code) gpu->watched = 1;
+    return code;
+}
+int nvmlEventSetWait_v2(void *set, EventData *out, unsigned timeout_ms) {
+    (void)set, (void)timeout_ms;
+    int code = alive();
+    if (code) return code;
+    for (int i = 0; i < S.gpus; i++) {
+        Gpu *gpu = &S.gpu[i];
+        if (!gpu->watched || gpu->xids_told >= gpu->xids || now() < gpu->xid[gpu->xids_told].at) continue;
+        *out = (EventData){gpu, 8, gpu->xid[gpu->xids_told++].number, ~0u, ~0u};
+        return SUCCESS;
+    }
+    return 10; /* TIMEOUT */
 }
 
 #ifndef NVML_STUB_OLD

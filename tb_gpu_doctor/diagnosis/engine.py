@@ -24,7 +24,7 @@ from tb_gpu_doctor.diagnosis.model import (
 )
 from tb_gpu_doctor.diagnosis.rule import rules
 from tb_gpu_doctor.diagnosis.rules import short_profile
-from tb_gpu_doctor.diagnosis.telemetry_report import explain_slow_gpus, mark_inflated, report_telemetry
+from tb_gpu_doctor.diagnosis.telemetry_report import explain_slow_gpus, mark_inflated, noted_absences, report_telemetry
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.telemetry.joining import Joined
@@ -194,6 +194,8 @@ def _warnings(context: Context, failures: Sequence[ProfileError]) -> tuple[str |
     # behind the ranks: many bad files must not hide them
     for error in failures:
         found.append(Phrase("report.unreadable_file", {"error": error}))
+    if not context.telemetry.gpus:
+        found += noted_absences(context)
     found += _start_up(context)
     for file in context.files:
         found += file.errors

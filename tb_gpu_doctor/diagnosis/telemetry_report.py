@@ -19,6 +19,7 @@ from tb_gpu_doctor.diagnosis.telemetry_gpus import measured_gpus, names, ref, si
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry
 from tb_gpu_doctor.telemetry.load import Load
 from tb_gpu_doctor.telemetry.memory import measure as measure_memory
+from tb_gpu_doctor.telemetry.progress import silent_gpus
 from tb_gpu_doctor.telemetry.series import column, highest
 from tb_gpu_doctor.telemetry.throttling import Kind, State, around, bands, kind_masks, measure, state, typical
 from tb_gpu_doctor.telemetry.throttling import measure as measure_throttling
@@ -148,25 +149,43 @@ _DRIVER_WORDS = (
     ("not_loaded", re.compile(r"driver not loaded", re.IGNORECASE)),
 )
 # Notes of a monitor that say why there is no sample at all.
-_ABSENT = ("no_driver", "amd", "no_gpus", "no_gpus_at_all", "cannot_start", "sampler_ended", "driver_lost")
+_ABSENT = (
+    "unknown_gpu",
+    "silent_gpu",
+    "no_driver",
+    "amd",
+    "no_gpus",
+    "no_gpus_at_all",
+    "cannot_start",
+    "sampler_ended",
+    "driver_lost",
+)
 
 
 def why_no_samples(context: Context) -> tuple[Phrase, ...]:
-    """That no GPU was recorded, with the reason of each kind that the monitors noted."""
+    """That no GPU was recorded, with the reasons as far as they are known."""
+    return noted_absences(context) or (Phrase("telemetry.doubts.no_gpus"),)
+
+
+def noted_absences(context: Context) -> tuple[Phrase, ...]:
+    """That no GPU was recorded, with the reason of each kind that the monitors noted; empty where they noted none."""
     found: list[Phrase] = []
-    for recording in context.telemetry.recordings:
+    for recording in (*context.telemetry.recordings, *context.telemetry.without_gpus):
         for note in recording.told:
             area, _, key = note.key.partition(".")
             if area != "recording" or key not in _ABSENT:
                 continue
+            if key == "no_gpus_at_all" and silent_gpus(recording):
+                continue  # it knows some, and they do not answer
             reason = str(note.params.get("reason", "")).strip().rstrip(".")
             code = key
             if key in ("no_driver", "driver_lost", "cannot_start"):
                 code = next((code for code, words in _DRIVER_WORDS if words.search(reason)), "other")
-            phrase = Phrase(f"telemetry.no_samples.{code}", {"reason": reason or "?"})
+            facts = {"reason": reason or "?", "gpu": str(note.params.get("gpu", "?"))}
+            phrase = Phrase(f"telemetry.no_samples.{code}", facts)
             if phrase not in found:
                 found.append(phrase)
-    return tuple(found) or (Phrase("telemetry.doubts.no_gpus"),)
+    return tuple(found)
 
 
 def checks_made(context: Context) -> tuple[tuple[Phrase, ...], tuple[Phrase, ...]]:

@@ -33,6 +33,7 @@ from tb_gpu_doctor.monitor.nvml import (
 )
 from tb_gpu_doctor.monitor.probes import PROBES, Probe, driver_facts, gpu_facts
 from tb_gpu_doctor.monitor.writer import RecordingWriter
+from tb_gpu_doctor.monitor.xid import XidEvents
 
 COLUMN = {metric.id: index for index, metric in enumerate(METRICS)}
 # After so many failures in a row a value that NVML has given before is asked for no more.
@@ -77,6 +78,7 @@ class Sampler:
         self._notes = notes
         self._interval_s = interval_s
         self._gpus = [_Gpu(device) for device in devices]
+        self._xids = XidEvents(nvml, devices)
         self._tick = 0
 
     def renew(self, nvml: Nvml, devices: Sequence[Device]) -> None:
@@ -90,6 +92,7 @@ class Sampler:
                 gpu.device = device
             gpu.last_ns = None
             gpu.failures.clear()
+        self._xids = XidEvents(nvml, [gpu.device for gpu in self._gpus if not gpu.lost])
 
     def sample(
         self, budget_s: float | None = None, monotonic_ns: Callable[[], int] = time.monotonic_ns
@@ -115,6 +118,8 @@ class Sampler:
                 gpu.lost = True
                 values[number] = np.nan
                 self._notes.tell("gpu_lost", gpu=gpu.device.label, reason=problem.reason)
+        for label, number in self._xids.take():
+            self._notes.tell("xid", gpu=label, xid=number)
         self._tick += 1
         for (probe, kind), labels in left_out.items():
             self._tell_left_out(probe, kind, labels)

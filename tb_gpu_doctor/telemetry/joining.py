@@ -67,12 +67,14 @@ class Joined:
         recordings: those that the GPUs come from.
         reasons: why others were left out: code and parameters, by the folder of the recording.
         words: the recordings' notes in each language, by folder, where they were read in several.
+        without_gpus: recordings of the profile's hosts in which no GPU answered, with their reasons among the notes.
     """
 
     gpus: tuple[GpuTelemetry, ...] = ()
     recordings: tuple[Recording, ...] = ()
     reasons: tuple[tuple[str, Phrase], ...] = ()
     words: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    without_gpus: tuple[Recording, ...] = ()
 
 
 def profile_span(
@@ -122,7 +124,20 @@ def join(telemetry: Telemetry, profiles: Sequence[ProfileSpan]) -> Joined:
     for recording in candidates:
         if id(recording) not in used and not any(run == recording.run for run, _ in reasons):
             reasons.append((recording.run, Phrase("notes.telemetry_unknown_gpus")))
-    return Joined(tuple(gpus), tuple(used.values()), tuple(reasons))
+    without = tuple(
+        recording
+        for recording in telemetry.recordings
+        if not any(len(series) for series in recording.gpus) and _beside(recording, profiles)
+    )
+    return Joined(tuple(gpus), tuple(used.values()), tuple(reasons), without_gpus=without)
+
+
+def _beside(recording: Recording, profiles: Sequence[ProfileSpan]) -> bool:
+    """Whether a recording may be of the run of the profile: the same host and, where it tells a time, the same time."""
+    same = [profile for profile in profiles if _same_host(recording, profile.hosts)]
+    if extent(recording) is None:
+        return bool(same)
+    return any(profile.window_ns is not None and _overlaps(recording, profile.window_ns) for profile in same)
 
 
 def newest(telemetry: Telemetry) -> Joined:

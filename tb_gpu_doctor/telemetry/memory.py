@@ -25,6 +25,10 @@ _WARM_UP = 0.2
 _RISES = 8
 
 
+# A framework that takes its pool in advance leaves the driver's figure at the pool's size, less what it rounds.
+_POOL_TAKEN = 0.95
+
+
 @dataclass(frozen=True)
 class Growth:
     """Memory in use that only grows.
@@ -128,11 +132,20 @@ def _room(series: GpuSeries, peak: float, capacity: float) -> float | None:
     total = series.facts.limits.get("memory_total_bytes") or capacity
     others = column(series, "other_processes")
     held = memory_of_others(series)
-    if held is None:
-        alone = others is None or not bool((np.nan_to_num(others) > 0).any())
-        return max(0.0, capacity - peak) if alone else None
-    # What the driver and a context take is small beside others, so only what is clearly somebody's counts.
-    return max(0.0, min(capacity - peak, total - float(np.max(held)) - peak))
+    if held is not None:
+        # What the driver and a context take is small beside others, so only what is clearly somebody's counts.
+        return max(0.0, min(capacity - peak, total - float(np.max(held)) - peak))
+    if others is not None:
+        return None if bool((np.nan_to_num(others) > 0).any()) else max(0.0, capacity - peak)
+    # Who else is there cannot be seen, as in a container: what the driver calls free is, and the framework's own pool.
+    free = column(series, "memory_free_bytes")
+    used = column(series, "memory_used_bytes")
+    if free is None and used is None:
+        return None
+    least = float(np.nanmin(free)) if free is not None else total - float(np.nanmax(used if used is not None else 0))
+    taken = total - least
+    pool = capacity if capacity < total and taken >= _POOL_TAKEN * capacity else peak
+    return max(0.0, min(capacity - peak, max(0.0, least) + pool - peak))
 
 
 def memory_of_others(series: GpuSeries) -> Float64 | None:

@@ -18,7 +18,17 @@ from typing import Literal
 import numpy as np
 
 from tb_gpu_doctor.recording_format import FACT_LOCK_HELD
-from tb_gpu_doctor.telemetry.series import Bool, GpuSeries, Recording, Span, StepTimes, column, seconds, weighted_mean
+from tb_gpu_doctor.telemetry.series import (
+    Bool,
+    GpuSeries,
+    Recording,
+    Span,
+    StepTimes,
+    ToldNote,
+    column,
+    seconds,
+    weighted_mean,
+)
 
 # A first step compiles, the next ones fill caches and queues.
 _WARM_UP_STEPS = 3
@@ -108,6 +118,8 @@ _FROZEN_PERCENT, _EVEN_POWER, _LEAST_BEFORE = 99.0, 0.10, 6
 _SETTLE_S = 3.0
 # So many samples in a row without any value are no accident.
 _LOST_SAMPLES = 3
+# The driver is looked for again twice a minute.
+_DRIVER_GONE_S = 60.0
 _BESIDE = ("checkpoint", "validation", "profile")
 
 
@@ -217,10 +229,9 @@ def vanished(recording: Recording) -> tuple[Vanished, ...]:
     """GPUs that gave no value any more: the driver said so, or their samples end before the others'."""
     reasons: dict[int, str] = {}
     for note in recording.told:
-        if note.key == "recording.gpu_lost":
-            match = re.fullmatch(r"gpu(\d+)(?:_mig\d+)?", str(note.params.get("gpu")))
-            if match:
-                reasons[int(match[1])] = str(note.params.get("reason", "")).strip()
+        number = _number_of(note)
+        if note.key == "recording.gpu_lost" and number is not None:
+            reasons[number] = str(note.params.get("reason", "")).strip()
     found = []
     for series in recording.gpus:
         rows = np.flatnonzero(_answered(series))
@@ -235,6 +246,46 @@ def vanished(recording: Recording) -> tuple[Vanished, ...]:
         step = int(series.step[last])
         found.append(Vanished(series, int(series.wall_ns[last]), step if step >= 0 else None, reason or None))
     return tuple(found)
+
+
+def xids(recording: Recording) -> dict[int, tuple[int, ...]]:
+    """The errors that the driver reported, by its number of the GPU, in the order in which they came."""
+    found: dict[int, tuple[int, ...]] = {}
+    for note in recording.told:
+        number, xid = _number_of(note), note.params.get("xid")
+        if note.key == "recording.xid" and number is not None and isinstance(xid, int):
+            found[number] = (*found.get(number, ()), xid)
+    return found
+
+
+def silent_gpus(recording: Recording) -> dict[int, str]:
+    """GPUs of the machine that did not answer when the monitor began: the driver's number, and its words."""
+    return {
+        int(note.params["gpu"]): str(note.params.get("reason", "")).strip()
+        for note in recording.told
+        if note.key == "recording.silent_gpu" and str(note.params.get("gpu", "")).isdigit()
+    }
+
+
+def driver_lost(recording: Recording) -> str | None:
+    """Why the driver as a whole stopped answering, and did so to the end; None where it did not."""
+    words = None
+    for note in recording.told:
+        if note.key == "recording.driver_lost":
+            words = str(note.params.get("reason", "")).strip() or "?"
+    last, steps = _last_sample(recording), recording.steps
+    if words is None or last is None:
+        return None
+    came_back = any(note.key == "recording.driver_back" for note in recording.told)
+    # A driver that came back may have gone again: each is noted once, so then the steps after the last sample tell.
+    goes_on = len(steps.end_ns) > 0 and int(steps.end_ns[-1]) - last > _DRIVER_GONE_S * 1e9
+    return words if goes_on or not came_back else None
+
+
+def _number_of(note: ToldNote) -> int | None:
+    """The driver's number of the GPU that a note is about."""
+    match = re.fullmatch(r"gpu(\d+)(?:_mig\d+)?", str(note.params.get("gpu")))
+    return int(match[1]) if match else None
 
 
 def utilization_while_stepping(series: GpuSeries, recording: Recording) -> tuple[float, float] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ import pytest
 
 from tb_gpu_doctor.analysis.analyse import analyse
 from tb_gpu_doctor.api import span_of
+from tb_gpu_doctor.diagnosis.engine import diagnose_files
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Finding, GpuRef
 from tb_gpu_doctor.report.sentences import say
-from tb_gpu_doctor.telemetry.joining import Joined, join
-from tb_gpu_doctor.telemetry.series import Recording, Telemetry
+from tb_gpu_doctor.telemetry.joining import Joined, join, profile_span
+from tb_gpu_doctor.telemetry.series import Recording, Telemetry, ToldNote
 from tb_gpu_doctor.traces.read import read_trace
 from tb_gpu_doctor.traces.sessions import find_sessions
 from tests.hosts import AnalysedFile
@@ -205,3 +207,15 @@ def test_the_demo_says_it_from_its_own_telemetry(demo_logs: Path) -> None:
     telemetry = found.to_dict()["telemetry"]
     assert telemetry["simulated"] and [gpu["id"] for gpu in telemetry["gpus"]] == [0, 1, 2, 3]
     assert telemetry["recordings"] == ["slow_gpu/gpu_doctor/gpu-node-0/process"]
+
+
+def test_a_profile_says_why_the_recording_beside_it_holds_no_gpu() -> None:
+    note = ToldNote("recording.no_driver", {"reason": "RM has detected an NVML/RM version mismatch."})
+    silent = dataclasses.replace(recording(host="host"), told=(note,))
+    span = profile_span("host", ("host",), (0,), 0, (0, 10**12))
+    joined = join(Telemetry((silent,)), [span])
+    assert joined.gpus == () and joined.without_gpus == (silent,)
+    found = diagnose_files((), telemetry=joined)
+    assert any("different versions" in say(warning, "en") for warning in found.warnings if not isinstance(warning, str))
+    elsewhere = join(Telemetry((dataclasses.replace(silent, host="other"),)), [span])
+    assert elsewhere.without_gpus == ()

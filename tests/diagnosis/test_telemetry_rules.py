@@ -374,6 +374,7 @@ def test_a_mig_instance_without_utilization_is_named() -> None:
         ("no_driver", "Unknown Error", "did not answer (Unknown Error)"),
         ("amd", "", "AMD"),
         ("no_gpus", "", "CUDA_VISIBLE_DEVICES"),
+        ("unknown_gpu", "", "there is no GPU ?"),
     ],
 )
 def test_why_there_is_no_sample(key: str, reason: str, says: str) -> None:
@@ -403,6 +404,29 @@ def test_room_is_what_other_processes_leave() -> None:
     assert some.title.params["times"] == pytest.approx(0.9 * 50 / 20)
     assert headroom(small(memory_used_bytes=71.0 * GIB, **beside)) is None
     assert headroom(small(other_processes=1)) is None  # nobody knows how much they hold
+
+
+def test_where_other_processes_cannot_be_seen_only_what_the_driver_calls_free_counts() -> None:
+    """As in a container: somebody holds 30 GiB, and the list of processes does not say who."""
+    hidden = recording(
+        series(0, COUNT, drop=("other_processes",), allocator_peak_bytes=20.0 * GIB, allocator_used_bytes=20.0 * GIB,
+               memory_used_bytes=52.0 * GIB)
+    )  # fmt: skip
+    found = headroom(hidden)
+    assert found is not None and found.title.params["free"] == pytest.approx(28 * GIB)
+    full = recording(
+        series(0, COUNT, drop=("other_processes",), allocator_peak_bytes=20.0 * GIB, allocator_used_bytes=20.0 * GIB,
+               memory_used_bytes=72.0 * GIB)
+    )  # fmt: skip
+    assert headroom(full) is None
+    # The framework's own pool, taken in advance, is its own.
+    pool = series(0, COUNT, drop=("other_processes",), allocator_peak_bytes=20.0 * GIB, allocator_used_bytes=20.0 * GIB,
+                  memory_used_bytes=61.0 * GIB, limits={"allocator_limit_bytes": 60.0 * GIB})  # fmt: skip
+    found = headroom(recording(pool))
+    assert found is not None and found.title.params["free"] == pytest.approx(40 * GIB)
+    nothing = series(0, COUNT, drop=("other_processes", "memory_used_bytes"), allocator_peak_bytes=20.0 * GIB,
+                     allocator_used_bytes=20.0 * GIB)  # fmt: skip
+    assert headroom(recording(nothing)) is None
 
 
 def test_ranks_on_one_gpu_count_together() -> None:
@@ -509,3 +533,48 @@ def test_the_check_for_slow_ranks_is_listed_only_where_there_are_several_process
     reasons = [say(reason, "en") for reason in diagnosed(rank(0, 0.5), rank(1, 0.5), rank(2, 0.5)).reasons]
     assert "Slow rank" in reasons[0] and "Slow rank" not in " ".join(reasons[1:])
     assert not any("Slow rank" in say(reason, "en") for reason in diagnosed(rank(0, 0.5)).reasons)
+
+
+def told(*notes: tuple[str, dict[str, object]], count: int = COUNT) -> Recording:
+    """Two healthy GPUs, the driver's numbers 4 and 5, and what the monitor noted."""
+    gpus = [series(number, count, framework_id=number - 4) for number in (4, 5)]
+    notes_told = tuple(ToldNote(f"recording.{key}", params) for key, params in notes)
+    return dataclasses.replace(recording(*gpus, step_times=steps([0.5] * 2 * count)), told=notes_told)
+
+
+@pytest.mark.parametrize(
+    ("xids", "severity", "says"),
+    [
+        ([48], "critical", "cannot be corrected"),
+        ([79], "critical", "fallen off the bus"),
+        ([31, 43], "warning", "compute-sanitizer"),
+        ([31, 48], "critical", "not its own"),
+        ([999], "critical", "Xid 999; the kernel's log says more"),
+    ],
+)
+def test_errors_that_the_driver_reports_are_findings(xids: list[int], severity: str, says: str) -> None:
+    finding = only(diagnosed(told(*[("xid", {"gpu": "gpu5", "xid": xid}) for xid in xids])), "gpu_lost")
+    assert finding.severity == severity and [gpu.id for gpu in finding.gpus] == [1]
+    assert says in words(finding) and "the driver's number 5" in words(finding) and words(finding, "es")
+    assert ("-i 5 --gpu-reset" in words(finding)) == (severity == "critical")
+
+
+def test_a_gpu_that_never_answered_is_told_although_nothing_was_recorded_of_it() -> None:
+    silent = ("silent_gpu", {"gpu": 1, "reason": "GPU is lost"})
+    finding = only(diagnosed(told(silent)), "gpu_lost")
+    assert finding.severity == "warning" and "A GPU of the machine does not answer: number 1" in words(finding)
+    none = recording()
+    notes = (ToldNote("recording.silent_gpu", dict(silent[1])), ToldNote("recording.no_gpus_at_all", {}))
+    found = diagnosed(dataclasses.replace(none, told=notes))
+    assert only(found, "gpu_lost").severity == found.verdict == "critical"
+    assert "GPU 1 does not answer (GPU is lost)" in reasons(found) and "knows none" not in reasons(found)
+
+
+def test_a_driver_that_stops_answering_is_critical_unless_it_comes_back() -> None:
+    lost = ("driver_lost", {"reason": "RM has detected an NVML/RM version mismatch."})
+    finding = only(diagnosed(told(lost)), "gpu_lost")
+    assert finding.severity == "critical" and "The driver stopped answering while training ran" in words(finding)
+    assert "version mismatch" in words(finding) and "/proc/driver/nvidia/version" in words(finding)
+    assert diagnosed(told(lost, ("driver_back", {}))).findings == ()
+    again = dataclasses.replace(told(lost, ("driver_back", {}), count=200), steps=steps([0.5] * 800))
+    assert only(diagnosed(again), "gpu_lost").severity == "critical"

@@ -273,3 +273,24 @@ def test_facts_of_gpus_and_driver(machine: Callable[[str], Machine]) -> None:
     assert driver["cuda_driver_version"] == "12.4"
     assert driver["topology"] == {"0-1": "nvlink"}
     assert driver["simulated"] is True
+
+
+def test_errors_that_the_driver_reports_come_as_notes_of_their_gpu(machine: Callable[[str], Machine]) -> None:
+    one = machine("gpus 3\ngpu 1 xid 31 2\ngpu 2 xid 79 3\ngpu 2 lost 3")
+    one.sample(0.0)
+    assert "xid" not in one.told
+    for time_s in (2.5, 3.5, 4.5):
+        one.sample(time_s)
+    told = [note["params"] for note in one.kept if note["key"] == "recording.xid"]
+    assert told == [{"gpu": "gpu1", "xid": 31}, {"gpu": "gpu2", "xid": 79}]
+    assert "Xid 79" in " ".join(note["sentence"] for note in one.kept)
+
+
+def test_a_driver_without_events_is_recorded_all_the_same(
+    machine: Callable[[str], Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pynvml
+
+    monkeypatch.delattr(pynvml, "nvmlEventSetCreate")
+    one = machine("gpus 1\ngpu 0 xid 79 0")
+    assert np.isfinite(one.sample(1.0)[0, COLUMN["power_watts"]]) and "xid" not in one.told
