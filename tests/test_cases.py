@@ -56,6 +56,7 @@ def test_no_fewer_cases_are_right_than_before(tmp_path: Path, monkeypatch: pytes
     assert right >= RIGHT_AT_LEAST, f"{right} of {len(cases)} cases are right, {RIGHT_AT_LEAST} were before"
 
 
+@pytest.mark.slow
 def test_the_script_runs_the_command_as_it_is_installed() -> None:
     judging = judge()
     case = json.loads((SHARED_CASES / "cases.json").read_text(encoding="utf-8"))[0]

@@ -52,12 +52,14 @@ def test_the_folder_would_harm_python(folder: Path) -> None:
     assert "tensorboard" in ran(folder)
 
 
+@pytest.mark.slow
 def test_env(folder: Path) -> None:
     done = subprocess.run(command("env", "--json"), cwd=folder, capture_output=True, text=True, check=False)
     assert done.stdout.lstrip().startswith("{"), done.stderr
     assert ran(folder) == ""
 
 
+@pytest.mark.slow
 def test_batch(folder: Path) -> None:
     done = subprocess.run(
         command("batch", "mine:make", "--max", "8"), cwd=folder, capture_output=True, text=True, check=False
@@ -66,6 +68,7 @@ def test_batch(folder: Path) -> None:
     assert ran(folder) == ""
 
 
+@pytest.mark.slow
 def test_view(folder: Path, demo_logs: Path) -> None:
     viewing = subprocess.Popen(
         command("view", str(demo_logs / "healthy"), "--no-open", "--port", "0"),

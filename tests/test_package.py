@@ -83,6 +83,7 @@ def test_without_a_compiler_the_wheel_still_builds(wheel_names: set[str]) -> Non
     assert not [name for name in wheel_names if name.endswith(".so")]
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_every_file_that_the_package_reads(wheel_names: set[str]) -> None:
     data = [path for path in PACKAGE.rglob("*") if path.suffix in (".json", ".js", ".css", ".svg", ".typed")]
     expected = {str(path.relative_to(REPOSITORY)) for path in data}

@@ -42,6 +42,7 @@ def test_all_errors_are_offered() -> None:
     assert found - set(tb_gpu_doctor.__all__) == {"RequestError"}, "which is the tab's own"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["public", "public_results", "tables"])
 def test_the_examples_run(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
@@ -67,6 +68,7 @@ def test_a_type_checker_knows_the_names(tmp_path: Path) -> None:
     assert len(errors) == 1 and "program.py:7:" in errors[0], done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_it_prints_what_the_command_prints(demo_logs: Path, input_bound: Diagnosis) -> None:
     for lang in ("en", "es"):
         command = [sys.executable, "-m", "tb_gpu_doctor.cli.main", "diagnose", str(demo_logs / "input_bound")]
@@ -103,6 +105,7 @@ def test_results_survive_a_journey(input_bound: Diagnosis) -> None:
     assert there.to_json() == input_bound.to_json() and str(there) == str(input_bound)
 
 
+@pytest.mark.slow
 def test_comparison_check_and_history_speak(demo_logs: Path, tmp_path: Path) -> None:
     comparison = tb_gpu_doctor.compare(demo_logs / "input_bound", demo_logs / "healthy", lang="es")
     assert comparison.change is not None and comparison.before_ms is not None and comparison.after_ms is not None

@@ -41,6 +41,7 @@ def test_the_page_shows_every_way_out() -> None:
     assert all(any(method in block for block in PAGE) for method in NEEDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(1, len(PAGE)))
 def test_each_example_runs(number: int, names: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     block = PAGE[number]

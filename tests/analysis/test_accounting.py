@@ -26,6 +26,7 @@ from tests.analysis.small_traces import Recorder, rows_of, traces
 from tests.real_traces import XPLANE_FOLDERS, real_trace
 
 
+@pytest.mark.slow
 @given(traces())
 def test_every_picosecond_has_one_category(trace: Trace) -> None:
     result = analyse(trace)
@@ -191,6 +192,7 @@ def test_demo_runs_agree_with_what_was_simulated(name: str, demo_logs: Path) -> 
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_demo_steps_are_those_that_were_simulated(name: str, demo_logs: Path) -> None:
     run = simulated(name)

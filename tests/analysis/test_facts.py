@@ -148,6 +148,7 @@ def sessions(root: Path) -> Iterator[Columns]:
             yield [(file.trace, file.analysis) for file in result.columns]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", PLANTS)
 def test_planted_faults(plant: str, tmp_path: Path) -> None:
     case = next(case for name, case in all_cases().items() if name.startswith(plant))
@@ -155,22 +156,26 @@ def test_planted_faults(plant: str, tmp_path: Path) -> None:
     assert check(columns) < 30_000 * len(columns)
 
 
+@pytest.mark.slow
 def test_demo_runs() -> None:
     for columns in sessions(DEMOS):
         check(columns)
 
 
+@pytest.mark.slow
 def test_real_profiles(shared_traces: Path) -> None:
     for columns in sessions(shared_traces):
         check(columns)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(small_traces())
 def test_any_trace(trace: Trace) -> None:
     check([(trace, analyse(trace))])
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 3), st.integers(1, 3))
 def test_any_job(seed: int, hosts: int, gpus: int) -> None:
@@ -178,6 +183,7 @@ def test_any_job(seed: int, hosts: int, gpus: int) -> None:
     check(list(zip(traces, analyses, strict=True)))
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(small_traces())
 def test_gaps_by_the_definition(trace: Trace) -> None:

@@ -521,6 +521,7 @@ def test_the_simulated_slow_map_is_named_with_its_time(tmp_path: Path) -> None:
         assert waited <= analysis.accounting[gpu].idle_of(Cause.INPUT)
 
 
+@pytest.mark.slow
 def test_gpus_do_not_wait_for_a_simulated_pipeline_that_keeps_up(tmp_path: Path) -> None:
     analysis, _ = simulated(slow_gpu(), tmp_path)
     (pipeline,) = analysis.pipelines
@@ -549,6 +550,7 @@ def test_whatever_is_slow_in_the_simulator_is_named(
     assert pipeline.slowest.per_element == pytest.approx(max(spec.map_us, spec.read_us) * US, rel=0.06)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", XPLANE_FOLDERS)
 def test_real_files(folder: str) -> None:
     analysis = analyse(real_trace(folder))

@@ -67,6 +67,7 @@ def stretches(job: Job, at: int) -> tuple[int, int]:
     return moving, waiting
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.integers(0, 10_000), st.integers(1, 3), st.integers(1, 2))
 def test_exposed_communication_is_split(seed: int, hosts: int, gpus: int) -> None:

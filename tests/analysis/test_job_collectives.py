@@ -138,6 +138,7 @@ def test_one_rank_ran_more() -> None:
     assert found.unmatched.tolist() == [0, 0, 0, 1]
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.integers(0, 10_000), st.integers(-6, 6))
 def test_recordings_that_begin_apart(seed: int, late: int) -> None:

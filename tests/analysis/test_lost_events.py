@@ -39,6 +39,7 @@ def without(record: Recorder, lost: set[int]) -> Trace:
     return record.trace()
 
 
+@pytest.mark.slow
 @given(st.sets(st.integers(1, STEPS * KERNELS), max_size=40))
 @settings(max_examples=60)
 def test_what_was_taken_away_is_counted_and_its_steps_are_named(taken: set[int]) -> None:

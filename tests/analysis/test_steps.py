@@ -327,6 +327,7 @@ def test_asynchronous_dispatch_runs_past_the_next_marker() -> None:
     assert steps_of(record).event_step.tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", XPLANE_FOLDERS)
 def test_the_real_files_mark_no_steps(folder: str) -> None:
     trace = real_trace(folder)

@@ -104,6 +104,7 @@ def recordings(draw: st.DrawFn) -> Known:
     return known
 
 
+@pytest.mark.slow
 @given(recordings())
 @settings(max_examples=150)
 def test_steps_are_what_the_host_runs_once_each(known: Known) -> None:

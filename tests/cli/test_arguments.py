@@ -65,6 +65,7 @@ def test_a_mistyped_word_gets_a_suggestion(capsys: Output) -> None:
     assert "/nowhere/x does not exist" in said(capsys, "/nowhere/x")
 
 
+@pytest.mark.slow
 def test_every_command_takes_what_any_takes(demo_logs: Path, tmp_path: Path, capsys: Output) -> None:
     pack, run = str(tmp_path / "run.gpudoctor.zip"), demo_logs / "low_occupancy"
     assert main(["pack", str(run), "-o", pack]) == 0

@@ -310,6 +310,7 @@ def test_a_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
     assert process.wait(60) == 0 and errors == ""
 
 
+@pytest.mark.slow
 def test_a_real_ctrl_c(tmp_path: Path) -> None:
     """SIGINT in the middle of the work of another process."""
     fifo = tmp_path / "never.xplane.pb"
@@ -324,6 +325,7 @@ def test_a_real_ctrl_c(tmp_path: Path) -> None:
     assert process.returncode in (2, command.INTERRUPTED) and "Traceback" not in errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("redirection", "status", "words"), [(">/dev/full", 2, "No space left on device"), (">&-", 0, "")]
 )

@@ -13,6 +13,7 @@ STEPS = "tests.monitor.batch_steps"
 QUICK = ["--warmup", "1", "--repeats", "1"]
 
 
+@pytest.mark.slow
 def test_it_prints_each_size_and_what_to_take(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["batch", f"{STEPS}:fails_above_32", "--start", "16", *QUICK, "--logdir", str(tmp_path)]
     assert main([*command, "--lang", "es"]) == 0
@@ -21,6 +22,7 @@ def test_it_prints_each_size_and_what_to_take(tmp_path: Path, capsys: pytest.Cap
     assert list(tmp_path.rglob("*.gpu_doctor"))
 
 
+@pytest.mark.slow
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["batch", f"{STEPS}:linear", "--max", "16", *QUICK, "--json"]) == 0
     out, err = capsys.readouterr()

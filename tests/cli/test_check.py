@@ -140,6 +140,7 @@ def test_a_file_that_was_cut_off_does_not_pass_whatever_is_allowed(
     assert found["verdict"] != "ok" and len(found["devices"]) == 4
 
 
+@pytest.mark.slow
 def test_packs_are_checked_and_stand_for_baselines(
     demo_logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -186,6 +186,7 @@ def test_through_python(logdir: Path) -> None:
     assert fractions == sorted(fractions) and fractions[0] == 0 and fractions[-1] == 1
 
 
+@pytest.mark.slow
 def test_real_profiles_can_be_diagnosed(shared_traces: Path) -> None:
     expected = {
         "tf_bert_8gpu": "idle_gpus",

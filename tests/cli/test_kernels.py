@@ -51,6 +51,7 @@ def test_csv_and_json_hold_all_kernels(low: str, capsys: pytest.CaptureFixture[s
     assert [len(row["gpus"].split()) for row in per_gpu] == [1] * 5
 
 
+@pytest.mark.slow
 def test_two_batch_sizes(low: str, capsys: pytest.CaptureFixture[str]) -> None:
     compare = ["kernels", low, "--batch-size", "4", "--compare", low, "--compare-batch-size", "8"]
     assert main(compare) == 0

@@ -10,6 +10,7 @@ import pytest
 from tb_gpu_doctor.cli.main import main
 
 
+@pytest.mark.slow
 def test_a_pack_without_names_tells_what_it_is(
     demo_logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

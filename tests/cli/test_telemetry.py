@@ -29,6 +29,7 @@ def alone(demo_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lang", "words"), [("en", "slowed down by heat"), ("es", "El calor frena")])
 def test_telemetry_alone_gives_a_diagnosis_and_the_next_step(alone: Path, lang: str, words: str) -> None:
     found = run(alone / "slow_gpu", "--lang", lang)
@@ -63,6 +64,7 @@ def test_telemetry_may_be_chosen_beside_a_profile(demo_logs: Path) -> None:
     assert telemetry.returncode == 0 and "slowed down by heat" in telemetry.stdout
 
 
+@pytest.mark.slow
 def test_telemetry_that_does_not_belong_to_the_profile_is_told(demo_logs: Path, tmp_path: Path) -> None:
     shutil.copytree(demo_logs / "healthy", tmp_path / "run")
     shutil.copytree(demo_logs / "slow_gpu" / "gpu_doctor", tmp_path / "run" / "gpu_doctor")
@@ -73,6 +75,7 @@ def test_telemetry_that_does_not_belong_to_the_profile_is_told(demo_logs: Path, 
     assert data["verdict"] == "ok" and data["telemetry"]["gpus"] == []
 
 
+@pytest.mark.slow
 def test_a_recording_of_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "gpu_doctor/node/process"
     folder.mkdir(parents=True)

@@ -48,6 +48,7 @@ def once(logdir: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> s
     return capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_once_as_json(logdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found: dict[str, Any] = json.loads(once(logdir, capsys, "--json", "--lang", "en"))
     assert found["schema_version"] == 1 and found["verdict"] == "critical"
@@ -73,6 +74,7 @@ def test_without_a_recording_it_says_so(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["watch", str(tmp_path), "--interval", "0", "--lang", "en"]) == 2
 
 
+@pytest.mark.slow
 def test_it_follows_a_training_until_it_is_interrupted(logdir: Path) -> None:
     watching = subprocess.Popen(
         [sys.executable, "-m", "tb_gpu_doctor.cli.main", "watch", str(logdir), "--json", "--interval", "0.2"],

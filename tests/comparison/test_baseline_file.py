@@ -90,6 +90,7 @@ def test_newer_formats_and_missing_files_are_told_apart(tmp_path: Path) -> None:
 WRONG = st.sampled_from([None, True, -1, 1e400, "x", [], {}, [[]], [None], {"compute": 3}, 10**400, "NaN"])
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80)
 @given(st.data(), WRONG)
 def test_no_wrong_value_gets_through_as_a_crash(tmp_path: Path, data: st.DataObject, wrong: Any) -> None:

@@ -24,6 +24,7 @@ def test_histories_without_a_change_raise_few_alarms(noise: str) -> None:
     assert max(shares) <= 0.25
 
 
+@pytest.mark.slow
 def test_the_usual_noise_raises_hardly_any() -> None:
     shares = [simulation.alarms("normal", scatter, 10, SEEDS).any for scatter in (0.01, 0.03, 0.05, 0.10)]
     assert np.mean(shares) <= 0.04

@@ -60,6 +60,7 @@ def test_nothing_to_compare_is_said() -> None:
     assert "Fewer than two" in history_headline(build_history([entry(0, summary([]))]), "en")
 
 
+@pytest.mark.slow
 def test_the_demos_have_a_history(demo_logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", str(demo_logs), "--json"]) == 0
     data = json.loads(capsys.readouterr().out)

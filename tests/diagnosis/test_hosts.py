@@ -106,6 +106,7 @@ def test_waiting_is_reported_for_all_hosts() -> None:
     assert values[0] == pytest.approx(values[1], rel=0.05, abs=0.5)
 
 
+@pytest.mark.slow
 def test_hosts_that_share_nothing_are_judged_alone() -> None:
     one, other = recorded("imbalance.slow_gpu.mild/keras/2"), recorded("healthy.plain/keras/2")
     (first,), (second,) = split(one, [0]), split(other, [0])

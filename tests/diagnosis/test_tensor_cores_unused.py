@@ -110,6 +110,7 @@ def test_a_real_run_in_float32_on_v100(shared_traces: Path) -> None:
     assert finding["share"] == pytest.approx(0.275, abs=0.005)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "folder",
     ["kineto_diff_control_a100", "kineto_megatron_tp8_a100", "kineto_eager_b200", "kineto_bert_small_h100",

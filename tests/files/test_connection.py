@@ -91,6 +91,7 @@ def test_many_wait_for_one_opening(monkeypatch: pytest.MonkeyPatch) -> None:
     assert connection.ask("info", "gs://bucket/a") == "bucket/a" and len(opened) == 2
 
 
+@pytest.mark.slow
 def test_an_opening_that_hangs_is_given_up_and_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "1")
     monkeypatch.setattr(module, "_STUCK_FACTOR", 1.5)

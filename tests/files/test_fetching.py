@@ -118,6 +118,7 @@ def test_the_head_of_a_file(tmp_path: Path) -> None:
         assert read_head(path, 4) == b"0123" and read_head(path, 100) == b"0123456789"
 
 
+@pytest.mark.slow
 def test_a_web_server_that_sends_no_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As Python's own: a file that is larger than a piece comes in one answer, asked for once."""
     pytest.importorskip("aiohttp")
@@ -168,6 +169,7 @@ def test_a_file_replaced_between_two_pieces_is_no_mixture(odd: type[OddStore], m
     assert raised.value.code == "remote_changed" and len(changed) == 10
 
 
+@pytest.mark.slow
 def test_a_server_that_falls_silent_is_given_up(odd: type[OddStore], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "CALL_TIMEOUT_S", 0.3)
     monkeypatch.setenv(patience.VARIABLE, "1")

@@ -100,6 +100,7 @@ def test_a_huge_folder_is_cut(odd: type[OddStore], monkeypatch: pytest.MonkeyPat
     assert files.is_cut("oddstore://root") and len(files.listdir("oddstore://root")) == 1000
 
 
+@pytest.mark.slow
 def test_a_slow_server_is_given_up(odd: type[OddStore], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looking, "MAX_SECONDS", 0.3)
     odd.endless, odd.wait_s = True, 0.1
@@ -134,6 +135,7 @@ def test_folders_are_listed_at_the_same_time_and_once(odd: type[OddStore]) -> No
     assert len(odd.listed) == 66
 
 
+@pytest.mark.slow
 def test_a_long_look_is_good_when_it_ends(odd: type[OddStore], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looking, "LISTING_AGE_S", 0.4)
     odd.listings = {"root/" + "/".join("a" * depth) if depth else "root": [] for depth in range(6)}

@@ -95,6 +95,7 @@ def test_memory_is_extrapolated_from_the_two_largest() -> None:
 # --- sweeps in processes of their own ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_sweep_finds_what_was_built_in_and_is_read_back(tmp_path: Path) -> None:
     seen: list[Point] = []
     result = find_batch_size(
@@ -143,6 +144,7 @@ def test_children_that_die_end_the_sweep_and_harm_nothing(
     assert result.recommended == sizes[-2]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
 def test_memory_that_really_ends() -> None:
     result = find_batch_size(f"{HERE}:fills_memory", start=2, memory_fraction=1.0, patience=None, growth=4,
@@ -160,6 +162,7 @@ def test_the_first_size_that_does_not_fit_is_an_answer_and_a_bug_is_an_error() -
         find_batch_size(f"{HERE}:nothing_like_it", measure_as=QUICK)
 
 
+@pytest.mark.slow
 def test_a_size_that_takes_too_long_is_ended() -> None:
     result = find_batch_size(f"{HERE}:hangs", measure_as=QUICK, timeout_s=1)
     assert result.points[0].problem == "timeout" and result.stopped == "problem"

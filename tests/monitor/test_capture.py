@@ -383,6 +383,7 @@ def marked_steps(file: ProfileFile) -> list[int]:
     return sorted(set(trace.host_events.step_num[marker_rows(trace)].tolist()))
 
 
+@pytest.mark.slow
 def test_a_profile_of_a_real_training_carries_its_steps(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     keras = pytest.importorskip("keras")

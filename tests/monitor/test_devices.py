@@ -166,6 +166,7 @@ with GpuMonitor(logdir, 0.05):
     assert framework_ids(tmp_path) == [1, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loaded", [True, False])
 def test_cuda_is_neither_loaded_nor_started_by_the_monitor(loaded: bool, tmp_path: Path, libraries: str) -> None:
     done = train(

@@ -42,6 +42,7 @@ def runs(folder: Path) -> set[str]:
     return {str(path.parent.relative_to(folder / "logs")) for path in (folder / "logs").rglob("*tfevents*")}
 
 
+@pytest.mark.slow
 def test_three_lines_record_every_gpu(tmp_path: Path) -> None:
     done = train(
         """
@@ -84,6 +85,7 @@ with GpuMonitor(logdir, interval_s=0.1) as monitor:
     assert [gpu.run for gpu in recording.gpus] == [f"gpu_doctor/{host}/gpu{n}" for n in range(8)]
 
 
+@pytest.mark.slow
 def test_visible_gpus_keep_the_drivers_numbers_and_the_frameworks(tmp_path: Path) -> None:
     done = train("GpuMonitor(logdir).start().stop()", EIGHT, tmp_path, CUDA_VISIBLE_DEVICES="5,2")
     assert done.returncode == 0
@@ -127,6 +129,7 @@ print("trained")
     assert one(tmp_path).steps.number.tolist() == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.slow
 def test_the_driver_goes_and_comes_back(tmp_path: Path) -> None:
     done = train(
         """
@@ -162,6 +165,7 @@ GpuMonitor(logdir).start().stop()
     assert len(done.stderr.splitlines()) == 1 and "this machine has AMD GPUs" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("old_driver", [True, False])
 def test_an_older_driver_lacks_functions_and_is_recorded_all_the_same(old_driver: bool, tmp_path: Path) -> None:
     scenario = "gpus 1\ngpu 0 reasons 0x20\ngpu 0 process self 1e9"
@@ -174,6 +178,7 @@ def test_an_older_driver_lacks_functions_and_is_recorded_all_the_same(old_driver
     assert ("memory_reserved_bytes" in values) is not old_driver
 
 
+@pytest.mark.slow
 def test_the_unmaintained_package_works_as_far_as_it_goes_and_is_never_called_the_driver(tmp_path: Path) -> None:
     """A package `pynvml` of the year 2023, made from today's: a folder, without what was added since."""
     package = tmp_path / "path" / "pynvml"
@@ -201,6 +206,7 @@ print([problem["code"] for problem in collect("none")["problems"]])
     assert len(notes) == 2 and all("package pynvml does not know it" in note for note in notes)
 
 
+@pytest.mark.slow
 def test_bad_arguments_and_calls_are_told_and_passed_over(tmp_path: Path) -> None:
     done = train(
         """
@@ -231,6 +237,7 @@ print("trained")
     assert len(one(tmp_path).gpus) == 1
 
 
+@pytest.mark.slow
 def test_a_number_beyond_64_bits_costs_its_own_value_only(tmp_path: Path) -> None:
     done = train(
         """
@@ -290,6 +297,7 @@ with GpuMonitor(logdir, 0.05) as monitor:
     assert len(runs(tmp_path)) == 9
 
 
+@pytest.mark.slow
 def test_a_forked_child_may_have_a_monitor_of_its_own(tmp_path: Path) -> None:
     done = train(
         """
@@ -329,6 +337,7 @@ def test_many_processes_on_one_logdir_never_share_a_folder(tmp_path: Path) -> No
         assert len(list((tmp_path / "logs" / folder).iterdir())) == 1
 
 
+@pytest.mark.slow
 def test_a_notebook_cell_that_is_run_ten_times(tmp_path: Path) -> None:
     done = train(
         """
@@ -355,6 +364,7 @@ print(sum(thread.name.startswith("gpu-doctor") for thread in threading.enumerate
     assert all(recording.steps.number.tolist() == [1] for recording in found), "the last one is written at exit"
 
 
+@pytest.mark.slow
 def test_two_monitors_at_once_and_one_started_twice(tmp_path: Path) -> None:
     done = train(
         """
@@ -374,6 +384,7 @@ time.sleep(0.2)
     assert len(recordings(tmp_path)) == 3
 
 
+@pytest.mark.slow
 def test_a_killed_process_loses_a_few_seconds_at_most(tmp_path: Path) -> None:
     script = PREFACE.format(logdir=str(tmp_path / "logs")) + (
         "monitor = GpuMonitor(logdir, 0.05).start()\n"
@@ -398,6 +409,7 @@ def test_a_killed_process_loses_a_few_seconds_at_most(tmp_path: Path) -> None:
     assert killed_ns - recording.steps.end_ns[-1] < 6e9
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_told_once_and_the_recording_goes_on_when_there_is_room(tmp_path: Path) -> None:
     done = train(
         """
@@ -428,6 +440,7 @@ with GpuMonitor(logdir, 0.05, gpus=[0]) as monitor:
     assert recording.steps.number.tolist() == list(range(1, 30))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["read_only", "a_file", "nonsense"])
 def test_a_logdir_that_cannot_be_written_is_told_once(kind: str, tmp_path: Path) -> None:
     logdir = {
@@ -453,6 +466,7 @@ print("trained")
     assert "cannot be written to" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_store_that_does_not_answer_holds_nobody_up(tmp_path: Path) -> None:
     done = train(
         """
@@ -483,6 +497,7 @@ print("trained")
     assert "the last seconds of the recording are lost" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_logdir_that_is_deleted_meanwhile_is_begun_anew(tmp_path: Path) -> None:
     done = train(
         """
@@ -506,6 +521,7 @@ with GpuMonitor(logdir, 0.05) as monitor:
     assert runs(tmp_path) == {f"gpu_doctor/{recording.host}/{name}" for name in ("process", "gpu0", "gpu1")}
 
 
+@pytest.mark.slow
 def test_training_ends_in_an_exception_and_what_was_recorded_is_there(tmp_path: Path) -> None:
     done = train(
         """
@@ -530,6 +546,7 @@ def test_nothing_heavy_is_imported_before_it_starts() -> None:
     assert not {"numpy", "tensorboard", "tensorflow", "pynvml", "jax", "torch"} & set(done.stdout.split())
 
 
+@pytest.mark.slow
 def test_a_started_monitor_imports_no_framework(tmp_path: Path) -> None:
     done = train("with GpuMonitor(logdir, 0.05): time.sleep(0.3)\nprint(*sys.modules)", "gpus 1", tmp_path)
     assert done.returncode == 0
@@ -543,6 +560,7 @@ def test_file_names_hold_the_host_as_the_profiler_names_it(tmp_path: Path) -> No
     assert one(tmp_path).host == socket.gethostname()
 
 
+@pytest.mark.slow
 def test_steps_of_each_run_strictly_grow(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -571,6 +589,7 @@ with GpuMonitor(logdir, 0.05, gpus=[0]) as monitor:
             assert all(later.wall_time >= earlier.wall_time for earlier, later in pairwise(events)), tag
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("thread", ["gpu-doctor-sampler", "gpu-doctor-writer"])
 def test_a_monitor_may_be_collected_in_its_own_threads(thread: str, tmp_path: Path) -> None:
     """Garbage is collected wherever memory is asked for."""

@@ -29,6 +29,7 @@ def stuck_in_here(seconds):
 """
 
 
+@pytest.mark.slow
 def test_a_hang_is_told_once_and_the_recording_holds_where_it_stood(tmp_path: Path) -> None:
     done = train(
         QUICK
@@ -63,6 +64,7 @@ print("trained")
     assert "gpu_doctor/hang/text_summary" in str(texts.Tags()) or "gpu_doctor/hang" in str(texts.Tags())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("on_hang", "body"),
     [
@@ -86,6 +88,7 @@ with GpuMonitor(logdir, 0.1, on_hang={on_hang}) as monitor:
     assert "hang" not in read_telemetry(tmp_path / "logs").recordings[0].facts
 
 
+@pytest.mark.slow
 def test_the_line_alone(tmp_path: Path) -> None:
     done = train(
         QUICK
@@ -103,6 +106,7 @@ with GpuMonitor(logdir, 0.1, on_hang="log") as monitor:
     assert hang["resumed"] is False and "threads" not in hang
 
 
+@pytest.mark.slow
 def test_a_driver_that_does_not_answer_is_named_with_the_call(tmp_path: Path) -> None:
     done = train(
         """

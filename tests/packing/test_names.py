@@ -105,6 +105,7 @@ _NAMES = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(_NAMES.map("".join), min_size=1, max_size=6))
 def test_different_names_stay_different_and_mean_the_same(given_names: list[str]) -> None:

@@ -116,6 +116,7 @@ def test_slim_packs_are_smaller_and_say_the_same(root: Path, tmp_path: Path) -> 
         assert slim.pack_bytes < slim.before_bytes
 
 
+@pytest.mark.slow
 def test_both_at_once_and_twice_the_same_bytes(tmp_path: Path) -> None:
     session = session_of(DEMO_LOGS / "input_bound")
     one = pack_sessions([session], str(tmp_path / "1.zip"), redact=True, slim=True)
@@ -188,6 +189,7 @@ def test_damaged_files_are_left_out_and_told(tmp_path: Path) -> None:
     assert not (tmp_path / "q.zip").exists()
 
 
+@pytest.mark.slow
 def test_hosts_of_a_job_keep_their_order(tmp_path: Path) -> None:
     folder = tmp_path / "logs" / "acme_job" / "plugins" / "profile" / "secret_session"
     folder.mkdir(parents=True)
@@ -241,6 +243,7 @@ def test_a_pack_behind_an_address_opens(tmp_path: Path) -> None:
     assert caught.value.code == "missing"
 
 
+@pytest.mark.slow
 def test_a_name_is_replaced_by_the_same_one_in_every_file(tmp_path: Path) -> None:
     root = DEMO_LOGS / "pytorch_ddp"
     before = session_of(root)

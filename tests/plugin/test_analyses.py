@@ -348,6 +348,7 @@ def test_work_that_nobody_waits_for_makes_room_when_others_wait() -> None:
     assert line.first.finished.is_set() and line.first.result is None
 
 
+@pytest.mark.slow
 def test_the_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analyses, "MAX_QUEUED", 5)
     line = Line()

@@ -46,6 +46,7 @@ def answer(site: Site, route: str) -> dict[str, object]:
     raise AssertionError("never done")
 
 
+@pytest.mark.slow
 def test_compare_is_what_the_command_says(site: Site) -> None:
     route = f"compare?before_run=input_bound&before_session={BEFORE}&after_run=healthy&after_session={AFTER}&lang=es"
     found = answer(site, route)

@@ -151,6 +151,7 @@ class Page(HTMLParser):
             self.scripts[-1] = (attributes, text + data)
 
 
+@pytest.mark.slow
 def test_the_page_is_of_two_scripts_and_loads_nothing(made: Made):
     report = html_report(*made, "en")
     page = Page()
@@ -165,6 +166,7 @@ def test_the_page_is_of_two_scripts_and_loads_nothing(made: Made):
     assert len(report.page) < 2_000_000
 
 
+@pytest.mark.slow
 def test_names_of_a_profile_cannot_leave_their_place(tmp_path: Path, demo_logs: Path):
     evil = "</script><script>alert(1)</script><!--&'\""
     [source] = (demo_logs / "healthy").rglob("*.xplane.pb")

@@ -48,6 +48,7 @@ def test_importing_the_loader_imports_next_to_nothing():
     assert min(answer["took"], *(run_python(code)["took"] for _ in range(2))) < 0.05
 
 
+@pytest.mark.slow
 def test_a_used_plugin_imports_neither_tensorflow_nor_xprof(demo_logs: Path):
     answer = run_python(
         "import json, sys, time\n"

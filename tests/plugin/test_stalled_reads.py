@@ -48,6 +48,7 @@ def test_not_more_threads_than_there_may_be_wait_for_nothing(monkeypatch: pytest
         within(5, "p", lambda: 7)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the system tells nothing of its processes")
 @pytest.mark.parametrize(
     ("code", "stalls_"),
@@ -77,6 +78,7 @@ def test_what_waits_has_stalled_and_what_works_has_not(code: str, stalls_: bool)
         process.kill()
 
 
+@pytest.mark.slow
 def test_a_report_is_progress() -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
@@ -90,6 +92,7 @@ def test_a_report_is_progress() -> None:
         process.wait(10)
 
 
+@pytest.mark.slow
 def test_work_that_gets_no_further_is_ended_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stalled_reads, "STALL_S", 1.0)
     pipe = tmp_path / "x.xplane.pb"
@@ -103,6 +106,7 @@ def test_work_that_gets_no_further_is_ended_and_said(tmp_path: Path, monkeypatch
     worker_process.end_idle()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the system tells nothing of its threads")
 def test_without_processes_a_thread_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPU_DOCTOR_WORKERS", "1")

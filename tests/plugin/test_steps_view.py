@@ -72,6 +72,7 @@ def test_the_parts_of_a_cell_sum_to_its_wall(case: str, hosts: int) -> None:
             lane += 1
 
 
+@pytest.mark.slow
 def test_who_waits_and_who_is_late() -> None:
     traces, analyses = recorded("imbalance.slow_gpu.medium/keras/4", 2)
     (fault,) = all_cases()["imbalance.slow_gpu.medium/keras/4"].run(0).truth.faults

@@ -41,6 +41,7 @@ def test_a_home_is_listed_behind_the_profiles(site: Site) -> None:
     assert listed[-1] == ("slow_gpu", "telemetry", "telemetry") and len(listed) == 3
 
 
+@pytest.mark.slow
 def test_the_recording_of_a_profile(site: Site) -> None:
     found = telemetry(site)
     (recording,) = found["recordings"]
@@ -111,6 +112,7 @@ def test_lanes_lie_on_the_profiles_clock(site: Site) -> None:
     assert found["bands"][0]["start_ps"] < 0 < found["bands"][0]["end_ps"]
 
 
+@pytest.mark.slow
 def test_a_profile_without_telemetry_has_none(site: Site) -> None:
     healthy = "2026_03_06_16_33_48"
     found = telemetry(site, healthy, "healthy")
@@ -120,6 +122,7 @@ def test_a_profile_without_telemetry_has_none(site: Site) -> None:
     assert site.session("diagnosis", "healthy", healthy).json["telemetry"] is None
 
 
+@pytest.mark.slow
 def test_telemetry_of_another_time_is_shown_and_not_joined(demo_logs: Path, tmp_path: Path) -> None:
     shutil.copytree(demo_logs / "healthy", tmp_path / "run")
     shutil.copytree(demo_logs / "slow_gpu/gpu_doctor", tmp_path / "run/gpu_doctor")
@@ -134,6 +137,7 @@ def test_telemetry_of_another_time_is_shown_and_not_joined(demo_logs: Path, tmp_
     assert diagnosis["telemetry"]["gpus"] == [] and "another time" in diagnosis["telemetry"]["notes"][0]
 
 
+@pytest.mark.slow
 def test_a_broken_recording_is_named_and_hides_nothing(demo_logs: Path, tmp_path: Path) -> None:
     shutil.copytree(demo_logs / "slow_gpu", tmp_path / "run")
     (file,) = (tmp_path / "run/gpu_doctor").rglob("*.gpu_doctor")

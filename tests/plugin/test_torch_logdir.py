@@ -40,6 +40,7 @@ def logdir(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_from_the_list_to_the_timeline(logdir: Path) -> None:
     site = Site(logdir)
     site.scanner.snapshot(wait_s=30)

@@ -66,6 +66,7 @@ def test_two_at_once_have_a_process_each(tmp_path: Path) -> None:
     assert len(found) == 2 and worker_process._busy == 0 and 1 <= len(worker_process._idle) <= 2
 
 
+@pytest.mark.slow
 def test_one_that_is_killed_is_tried_again_once(tmp_path: Path) -> None:
     (tmp_path / "once").mkdir()
     assert in_worker_process(nothing, "p", work.die, str(tmp_path / "once"), 1, os.getpid()) == 1

@@ -12,6 +12,7 @@ from tests.simulator.test_scenarios import stats
 from tests.simulator.test_xplane_writer import parse
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("device_events", "host_events"), [(20_003, 21_000), (20_003, 9_000), (40, 100), (30_000, 30_000)]
 )

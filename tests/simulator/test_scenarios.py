@@ -37,6 +37,7 @@ def test_the_committed_file_is_what_the_script_makes(name: str) -> None:
     assert path.read_bytes() == encoded(name), "run python -m simulator.demo and commit demo_logs"
 
 
+@pytest.mark.slow
 def test_the_demo_logdir_holds_these_runs_and_stays_small() -> None:
     files = sorted(DEMO_LOGS.rglob("*.xplane.pb"))
     assert files == sorted(DEMO_LOGS / simulated(name).path for name in NAMES)
@@ -48,6 +49,7 @@ def test_a_second_simulation_makes_the_same_bytes(name: str) -> None:
     assert SCENARIOS[name]().space.encode() == encoded(name)
 
 
+@pytest.mark.slow
 def test_the_script_writes_a_logdir(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simulator.demo.SCENARIOS", {"low_occupancy": SCENARIOS["low_occupancy"]})
     assert main([str(tmp_path)]) == 0

@@ -212,6 +212,7 @@ def test_the_loader_of_one_rank_is_blamed() -> None:
     assert first["saving_ms_per_step"] == pytest.approx(wall - without, rel=0.05)
 
 
+@pytest.mark.slow
 def test_without_the_fault_the_job_is_healthy(tmp_path: Path) -> None:
     healthy = torch_job("healthy", 1_772_353_263_204_117_905, TorchRun(steps=6, model=gpt(layers=6)), seed=16)
     for path, made in healthy.files().items():

@@ -182,6 +182,7 @@ def test_a_damaged_block_is_a_hole_and_told(tmp_path: Path) -> None:
     assert "1 record of" in telemetry.problems[0] and path.name in telemetry.problems[0]
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_damage_raises_or_hangs(data: st.DataObject, tmp_path_factory: Any) -> None:

@@ -142,6 +142,7 @@ AREAS = (
 )
 
 
+@pytest.mark.slow
 def test_every_key_in_the_source_has_a_text() -> None:
     areas = "|".join(AREAS)
     checked = 0

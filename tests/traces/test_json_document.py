@@ -155,6 +155,7 @@ def test_the_last_of_equal_keys_counts() -> None:
     assert one.ts == 1.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("open_, close", [(b"[", b"]"), (b'{"a":', b"}")])
 @pytest.mark.parametrize("depth", [900, 200_000])
 def test_deep_nesting(open_: bytes, close: bytes, depth: int) -> None:

@@ -82,6 +82,7 @@ def test_damaged_inside(tmp_path: Path) -> None:
     assert code_of(put(tmp_path, b"\x1f\x8b" + b"no gzip at all")) == "malformed"
 
 
+@pytest.mark.slow
 def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     packed = b"".join(packer.compress(b"\0" * (1 << 20)) for _ in range(300)) + packer.flush()

@@ -116,6 +116,7 @@ def test_two_documents_in_one_file_are_a_part() -> None:
     assert parse_document(text_of([event(1)]) + text_of([event(2)])).is_part
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece",
     [b'{"name":"', b',{"ph":"X","args":[', b'"name":"', b"[{", b',{"id":0', b',{"ph":"X","name":"x","args":{"a":"'],

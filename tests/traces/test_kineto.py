@@ -114,6 +114,7 @@ def test_the_recorded_numbers(folder: str, number: int) -> None:
     assert (ours[named]).all() and (folder == "kineto_eager_b200" or not ours[compute].any())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_every_launch_is_found_as_plain_json_finds_it(folder: str) -> None:
     for path in recorded(folder):
@@ -169,6 +170,7 @@ def test_properties_of_the_recorded(folder: str) -> None:
         assert min(trace.device_events.start.min(), trace.host_events.start.min()) >= 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "folder", ["kineto_bert_small_h100", "kineto_diff_control_a100", "kineto_diff_test_v100", "kineto_eager_b200"]
 )
@@ -515,6 +517,7 @@ def test_the_only_device_is_the_one_described_whatever_their_numbers() -> None:
     assert (device.id, device.name, device.sm_count) == (5, "AMD Instinct MI300X", 304)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "folder",
     ["kineto_resnet50_loader0_v100", "kineto_dlrm_8xv100", "kineto_megatron_tp8_a100", "kineto_eager_b200",

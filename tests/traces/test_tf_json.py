@@ -95,6 +95,7 @@ def profiles() -> list[Path]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", profiles(), ids=lambda path: path.parents[3].name)
 def test_what_the_stock_profiler_exports(path: Path, tmp_path: Path) -> None:
     """The Profiler's own trace viewer writes the export of any XPlane."""

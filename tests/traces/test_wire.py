@@ -44,6 +44,7 @@ def test_installed_decoder_is_compiled() -> None:
     assert (plane.name, plane.id) == (b"/device:GPU:0", 3)
 
 
+@pytest.mark.slow
 def test_realistic_plane(built: ModuleType) -> None:
     plane = wire.decode_plane_compiled(built, realistic_plane())
     assert plane.stats == ((b"core_count", 108), (b"device_vendor", b"Nvidia"), (b"gpu", b"A100"))
@@ -76,6 +77,7 @@ def test_equal_on_files(built: ModuleType, folder: Path) -> None:
             assert_equal(outcome_compiled(built, plane), outcome_numpy(plane))
 
 
+@pytest.mark.slow
 @given(random=st.randoms(use_true_random=False), oddness=st.sampled_from((0.0, 0.05, 0.2, 0.5)))
 def test_equal_on_generated(built: ModuleType, random: Random, oddness: float) -> None:
     plane = PlaneWriter(random, oddness).plane()
@@ -89,6 +91,7 @@ def test_equal_on_any_bytes(built: ModuleType, data: bytes) -> None:
     assert_equal(outcome_compiled(built, data), outcome_numpy(data))
 
 
+@pytest.mark.slow
 def test_equal_on_damaged(built: ModuleType) -> None:
     sound = refused = 0
     planes = damaged(20_240_607)
@@ -101,6 +104,7 @@ def test_equal_on_damaged(built: ModuleType) -> None:
     assert sound > 1000 and refused > 500, "the damage is neither all fatal nor all harmless"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", range(1, 300, 7))
 def test_truncated_plane(built: ModuleType, cut: int) -> None:
     plane = realistic_plane()[:-cut]
@@ -260,6 +264,7 @@ def test_memory_cap_counts_the_slots_named(built: ModuleType) -> None:
     assert error.value.args == ("too_many_events", 20)
 
 
+@pytest.mark.slow
 def test_memory_cap_counts_lines_and_stats(built: ModuleType) -> None:
     data = bytes_field(3, b"") * 3 + bytes_field(6, b"") * 2
     assert built.decode_plane(data, (), 5 * wire.PART_BYTES)

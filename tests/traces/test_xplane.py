@@ -537,6 +537,7 @@ def test_a_path_with_a_null_character() -> None:
         read_xplane("a\0b.xplane.pb")
 
 
+@pytest.mark.slow
 def test_truncated_anywhere(path: Path, demo_logs: Path) -> None:
     """Cut at a thousand places, a file is never half a diagnosis without a word, and never a crash."""
     content = next(demo_logs.glob("healthy/**/*.xplane.pb")).read_bytes()
@@ -598,6 +599,7 @@ def test_random_bytes(tmp_path_factory: pytest.TempPathFactory, content: bytes) 
         analyse(trace)
 
 
+@pytest.mark.slow
 def test_damaged_bytes_give_an_error_or_a_trace_that_adds_up(path: Path) -> None:
     space = Space(warnings=("w",))
     for number in range(2):
