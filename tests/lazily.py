@@ -14,4 +14,6 @@ class Lazily:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith("_") or attribute == "pytestmark":
+            raise AttributeError(attribute)  # pytest, looking for fixtures while it collects
         return getattr(pytest.importorskip(self._name), attribute)
