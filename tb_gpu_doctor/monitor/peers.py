@@ -35,6 +35,17 @@ _FORGOTTEN_S = 86_400.0
 # Blocks that a file tells of: processes that look at different times still have the latest hundred steps in common.
 _BLOCKS = 4 * SLOW_BLOCKS
 _MOST_BYTES = 65_536
+# What is told of a slow rank, by the reason that `pace` finds.
+_SENTENCES = {
+    "heat": "slow_rank_heat",
+    "power": "slow_rank_power",
+    "clock": "slow_rank_clock",
+    "model": "slow_rank_model",
+    "shared": "slow_rank_shared",
+    "idle": "slow_rank_idle",
+    "work": "slow_rank_work",
+    "unknown": "slow_rank_unknown",
+}
 _MOST_PEERS = 4_096
 
 
@@ -219,7 +230,7 @@ class Peers:
             told = job[slow.rank]
             conditions = [_condition(other) for name, other in job.items() if name != slow.rank]
             self._notes.tell(
-                f"slow_rank_{reason_of(_condition(told), conditions)}",
+                _SENTENCES[reason_of(_condition(told), conditions)],
                 rank=_called(told),
                 gpu=str(told.get("gpu") or "?"),
                 percent=round(100 * (slow.ratio - 1)),

@@ -262,7 +262,7 @@ def test_stacks_of_faulthandler_are_read_as_those_of_the_watchdog() -> None:
         "Thread 0x00007f02 (most recent call first):\n"
         '  File "/x/site-packages/tb_gpu_doctor/monitor/watchdog.py", line 9 in _run\n\n'
         "Current thread 0x00007f03 (most recent call first):\n"
-        '  File "/home/me/train/loop.py", line 12 in step\n  File "/home/me/train/loop.py", line 40 in <module>\n'
+        '  File "/data/me/train/loop.py", line 12 in step\n  File "/data/me/train/loop.py", line 40 in <module>\n'
         'Timeout (0:01:00)!\nThread 0x00007f01 (most recent call first):\n  File "x", line 1 in again\n'
     )
     assert parse_stacks(text, 0x7F03) == [

@@ -101,14 +101,14 @@ def test_what_rules_read_of_notes_stays() -> None:
     names = Names()
     lost = {"key": "recording.gpu_lost", "params": {"gpu": "gpu2", "reason": "GPU is lost"}, "sentence": "secret"}
     assert _note(lost, names)["params"] == {"gpu": "gpu2", "reason": "GPU is lost"}
-    other = {"key": "recording.no_driver", "params": {"gpu": "alice", "reason": "/home/alice is full"}, "sentence": ""}
+    other = {"key": "recording.no_driver", "params": {"gpu": "alice", "reason": "/data/alice is full"}, "sentence": ""}
     assert "alice" not in str(_note(other, names))
     assert _header({"ended": "normal"}, names) == {"ended": "normal"}
     assert _header({"ended": "alice"}, names) != {"ended": "alice"}
 
 
 def test_stacks_beside_a_recording_become_a_fact_of_it(recording: Path, tmp_path: Path) -> None:
-    text = 'Thread 0x01 (most recent call first):\n  File "/home/alice/loop.py", line 3 in secret_step\n'
+    text = 'Thread 0x01 (most recent call first):\n  File "/data/alice/loop.py", line 3 in secret_step\n'
     (recording.parent / "python_stacks.txt").write_text(text)
     for names in (None, Names()):
         target = tmp_path / f"named_{names is None}" / recording.name
@@ -118,5 +118,5 @@ def test_stacks_beside_a_recording_become_a_fact_of_it(recording: Path, tmp_path
             append_stacks(str(recording), out, names)
         held = read_telemetry(target.parent).recordings[0].facts["lock_held"]
         assert held["resumed"] is False and held["threads"][0]["main"] is True
-        assert (held["threads"][0]["frames"] == ["home/alice/loop.py:3 secret_step"]) == (names is None)
+        assert (held["threads"][0]["frames"] == ["data/alice/loop.py:3 secret_step"]) == (names is None)
         assert "alice" not in str(held) or names is None
