@@ -47,9 +47,13 @@ def extensions() -> list[Extension]:
 DASK = ["distributed>=2024.8"]
 # What only the viewer needs: the stock Profiler beside the tab, and the protobuf that it insists on.
 PROFILER = ["tensorboard-plugin-profile>=2.19"]
+OTLP = ["opentelemetry-exporter-otlp>=1.25", "opentelemetry-sdk>=1.25"]
+PROMETHEUS = ["prometheus-client>=0.17"]
 TEST = [
     *DASK,
+    *OTLP,
     *PROFILER,
+    *PROMETHEUS,
     "build>=1.2",
     "flask-cors>=4",
     "flask>=3",
@@ -133,8 +137,10 @@ setup(
         "gcs": ["gcsfs>=2024.6"],
         "hdfs": ["fsspec>=2024.6", "pyarrow>=14"],
         "http": ["fsspec[http]>=2024.6"],
+        "otlp": OTLP,
         "pandas": ["pandas>=2.0"],
         "profiler": PROFILER,
+        "prometheus": PROMETHEUS,
         "remote": ["fsspec>=2024.6"],
         "s3": ["s3fs>=2024.6"],
         "sftp": ["fsspec>=2024.6", "paramiko>=3"],

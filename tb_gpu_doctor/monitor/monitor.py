@@ -134,6 +134,7 @@ class Session:
         gpus: str | Sequence[int | str],
         step_hook: bool | None = None,
         on_hang: OnHang | None = "dump",
+        central: tuple[str | None, int | None] = (None, None),
     ) -> None:
         self.process_id = os.getpid()
         self._gpus = gpus
@@ -156,6 +157,8 @@ class Session:
         self.watchdog.gpus = lambda: self._last_sample
         self.watchdog.folder = lambda: None if self._writer is None else self._writer.folder
         self._peers: Any = None
+        self.central: Any = None
+        self._central = central
         self._thread = threading.Thread(target=self._run, name="gpu-doctor-sampler", daemon=True)
 
     def failed(self, part: str, error: Exception) -> None:
@@ -185,7 +188,7 @@ class Session:
             import pynvml  # noqa: F401
 
         host = host_name()
-        header = {
+        header: dict[str, Any] = {
             "version": FORMAT_VERSION,
             "host": host,
             "process_id": self.process_id,
@@ -200,6 +203,11 @@ class Session:
         self._writer.start()
         self._peers = Peers(self._logdir, host, self._notes)
         self._peers.on_rank = lambda rank: self._writer.update_header(rank=rank)
+        if self._central != (None, None):
+            from tb_gpu_doctor.monitor.central import Central
+
+            self.central = Central(*self._central, self._notes)
+            self.central.start(host, header["rank"])
         self._thread.start()
         self.watchdog.start()
 
@@ -213,6 +221,8 @@ class Session:
         self.watchdog.stop()
         if self._peers is not None:
             self._peers.stop()
+        if self.central is not None:
+            self.central.stop()
         if self._writer is not None and ended is not None:
             self._writer.update_header(ended=ended)
         # Garbage is collected in any thread, and with it a monitor that nobody holds any more: in its own too.
@@ -238,6 +248,8 @@ class Session:
             self.watchdog.step(number, duration)
             if not profiled and self._peers is not None:
                 self._peers.step(number, duration, batch)
+            if self.central is not None:
+                self.central.latest.step(number, duration, batch)
 
     @never_raises("span")
     def span(self, kind: str, start_ns: int, end_ns: int, step: int, note: str) -> None:
@@ -336,6 +348,8 @@ class Session:
         rows = list(source.by_gpu(values))
         if self._peers is not None:
             self._peers.gpu.take(source.facts, [row for _, row in rows])
+        if self.central is not None:
+            self.central.latest.take(source.facts, [row for _, row in rows])
         self._last_sample = [{"gpu": float(gpu), **{name: row[name] for name in _STATE}} for gpu, row in rows]
         if self.watch is not None:
             for gpu, row in rows:
@@ -369,6 +383,10 @@ class GpuMonitor:
         on_hang: what to do when no step has come for a minute and for 20 steps of the usual length: ``dump`` writes
             one line to the log and the stacks of all Python threads and the GPUs' state into the recording, ``log``
             the line alone, None nothing. Nothing is ever ended.
+        otlp: pushes the same series to a collector of OpenTelemetry, such as ``http://collector:4317`` (gRPC) or
+            ``http://collector:4318`` (HTTP); needs the extra ``[otlp]``. One that is down is told once.
+        prometheus_port: answers Prometheus at this port, plus the local rank where several processes share a host;
+            needs the extra ``[prometheus]``.
 
     Raises:
         TypeError: the logdir is None.
@@ -385,12 +403,15 @@ class GpuMonitor:
         capture: CaptureOptions | None = None,
         framework: str | None = None,
         on_hang: OnHang | None = "dump",
+        otlp: str | None = None,
+        prometheus_port: int | None = None,
     ) -> None:
         if logdir is None:  # a variable that was never set, and no wish for a folder of this name
             raise TypeError("GpuMonitor needs a logdir, such as GpuMonitor('logs'), not None")
         if on_hang not in ("dump", "log", None):
             raise ValueError(f"on_hang must be 'dump', 'log' or None, not {on_hang!r}")
         self._on_hang = on_hang
+        self._central = (otlp, prometheus_port)
         self._arguments = (_path(logdir), interval_s, gpus, step_hook)
         self._capture_options, self._framework = capture, framework
         self._hooks: StepHooks | None = None
@@ -407,7 +428,7 @@ class GpuMonitor:
             logdir, interval_s, gpus, step_hook = self._arguments
             if step_hook is None and options is not None and not options.idle:
                 step_hook = True  # profiles are taken at the borders of steps: there will be some
-            self._session = Session(logdir, interval_s, gpus, step_hook, self._on_hang)
+            self._session = Session(logdir, interval_s, gpus, step_hook, self._on_hang, self._central)
             self._hooks = StepHooks(weakref.proxy(self), framework=self._framework)
             self._session.watchdog.resting = _asked_of(self._hooks, "resting", False)
             self._session.watchdog.in_step = _asked_of(self._hooks, "in_step", None)
