@@ -117,6 +117,7 @@ def test_a_collector_gets_the_series_by_the_conventions_for_hardware(collector: 
     assert len(receiver.requests) > pushed, "the last values are pushed at the end"
 
 
+@pytest.mark.slow
 def test_over_http_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PUSH_S", 0.1)
     bodies: list[bytes] = []
@@ -140,6 +141,7 @@ def test_over_http_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     assert points(metrics_service_pb2.ExportMetricsServiceRequest.FromString(bodies[0]))["hw.power"][0][1] == 300.0
 
 
+@pytest.mark.slow
 def test_a_collector_that_is_down_is_told_once_and_costs_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -158,6 +160,7 @@ def test_a_collector_that_is_down_is_told_once_and_costs_nothing(
     assert [record.name for record in caplog.records if not record.name.startswith("tb_gpu_doctor")] == []
 
 
+@pytest.mark.slow
 def test_a_slow_collector_does_not_hold_up_training(
     collector: tuple[Collector, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
