@@ -34,8 +34,8 @@ Progress = Callable[[str, float], None]
 _FILES = 0.98
 
 
-# What a session's answer is called in the cache.
-ANSWER = "answer"
+# What a session's answer and the facts of its files are called in the cache.
+ANSWER, FACTS = "answer", "facts"
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,14 @@ class SessionAnswer:
 
     diagnosis: DiagnosisReport
     summary: RunSummary
+
+
+@dataclass(frozen=True)
+class SessionFacts:
+    """The facts of a session's files, and the files that could not be read."""
+
+    files: tuple[FileFacts, ...]
+    failures: tuple[ProfileError, ...]
 
 
 @dataclass(frozen=True)
@@ -89,6 +97,28 @@ def answer_session(
         return answer_of(result, session), not result.failures
 
     return remembered(session, ANSWER, SessionAnswer, make)
+
+
+def facts_of_session(session: Session, progress: Progress | None = None) -> SessionFacts:
+    """The facts of a session's files, remembered from the last time where they are the same.
+
+    Args:
+        session: what to read; a profile.
+        progress: as of `answer_session`.
+
+    Raises:
+        ProfileError: no file could be read; the first one's reason.
+    """
+    from tb_gpu_doctor.cache.remember import remembered
+
+    answers: dict[str, object] = {}
+
+    def make() -> tuple[SessionFacts, bool]:
+        result = diagnose_session(session, progress)
+        answers[ANSWER] = answer_of(result, session)
+        return SessionFacts(result.files, result.failures), not result.failures
+
+    return remembered(session, FACTS, SessionFacts, make, beside=lambda _facts: answers)
 
 
 def answer_of(result: SessionResult, session: Session) -> SessionAnswer:

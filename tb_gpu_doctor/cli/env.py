@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tb_gpu_doctor.cli.arguments import Parser, add_command
+from tb_gpu_doctor.cli.output import console
 from tb_gpu_doctor.report.sentences import problem_words
 from tb_gpu_doctor.texts import text
 from tb_gpu_doctor.texts.numbers import clean
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _FRAMEWORKS = ("tensorflow", "jax", "torch", "none")
 
@@ -34,29 +38,37 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
 
         print(to_json(report))
         return 0
-    print("\n".join(lines(report, lang)))
+    print_environment(report, console(no_color=False), lang)
     return 0
 
 
-def lines(report: Mapping[str, Any], lang: str) -> Iterator[str]:
-    """The report for a terminal."""
-    rows = [(clean(name), [clean(value) for value in values]) for name, values in _rows(report, lang)]
-    width = max(len(name) for name, _ in rows) + 2
-    yield text("env.report.title", lang)
-    for name, values in rows:
-        yield f"  {name:<{width}}{values[0]}"
-        for value in values[1:]:
-            yield f"  {'':<{width}}{value}"
-    yield ""
+def print_environment(report: Mapping[str, Any], target: Console, lang: str) -> None:
+    """Print the report: a table of what there is, then what is wrong with it."""
+    from rich.text import Text
+
+    from tb_gpu_doctor.report.terminal import Column, print_hanging, print_table
+
+    def tell(line: str) -> None:
+        print_hanging(Text(clean(line)), target)
+
+    tell(text("env.report.title", lang))
+    rows = [
+        (clean(name) if first else "", clean(value))
+        for name, values in _rows(report, lang)
+        for first, value in zip((True, *[False] * len(values)), values, strict=False)
+    ]
+    print_table([Column(""), Column("")], rows, target, indent=2, wraps=True)
+    tell("")
     if not report["problems"]:
-        yield text("env.report.no_problems", lang)
+        tell(text("env.report.no_problems", lang))
         return
-    yield text("env.report.problems", lang)
+    tell(text("env.report.problems", lang))
     for number, problem in enumerate(report["problems"], 1):
         sentence, fix = problem_words(problem, lang)
-        yield f"{number}. {text('env.report.severities.' + problem['severity'], lang)}  {sentence}"
+        tell(f"{number}. {text('env.report.severities.' + problem['severity'], lang)}  {sentence}")
         for line in fix:
-            yield f"     {line}"
+            # a command to paste is never broken
+            target.print(Text(f"     {clean(line)}"), soft_wrap=True)
 
 
 def _rows(report: Mapping[str, Any], lang: str) -> Iterator[tuple[str, list[str]]]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tb_gpu_doctor.analysis.filling import GridScaling
-    from tb_gpu_doctor.api import SessionResult
+    from tb_gpu_doctor.api import SessionFacts
     from tb_gpu_doctor.report.kernel_report import Listed, ListedGpu
 
 _DEFAULT_TOP = 30
@@ -54,12 +54,12 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     # Here, so that `--help` needs neither numpy nor the decoder.
     from tb_gpu_doctor.report.kernel_report import ListedGpu, as_dict, csv_lines, kernel_list, over_gpus
 
-    result = _read(arguments.path, arguments.run, arguments.session, lang)
-    gpus = [ListedGpu(file.label, gpu.device) for file in result.files for gpu in file.gpus]
-    kernels = kernel_list([([gpu.device for gpu in file.gpus], file.kernels) for file in result.files])
+    facts = _read(arguments.path, arguments.run, arguments.session, lang)
+    gpus = [ListedGpu(file.label, gpu.device) for file in facts.files for gpu in file.gpus]
+    kernels = kernel_list([([gpu.device for gpu in file.gpus], file.kernels) for file in facts.files])
     if arguments.by == "kernel":
         kernels = over_gpus(kernels, gpus)
-    scaling = _scaling(result, arguments, batches, lang) if batches is not None else ()
+    scaling = _scaling(facts, arguments, batches, lang) if batches is not None else ()
     if arguments.csv:
         for line in csv_lines(kernels[:top], gpus):
             sys.stdout.write(line.replace("\r\n", "\n"))
@@ -75,12 +75,12 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
             data["grid_scaling"] = scaling
         print(to_json(data))
         return 0
-    _print(result, kernels, gpus, scaling, batches, top or _DEFAULT_TOP, console(arguments.no_color, 160), lang)
+    _print(facts, kernels, gpus, scaling, batches, top or _DEFAULT_TOP, console(arguments.no_color, 160), lang)
     return 0
 
 
 def _print(
-    result: SessionResult,
+    facts: SessionFacts,
     kernels: list[Listed],
     gpus: list[ListedGpu],
     scaling: tuple[GridScaling, ...],
@@ -93,7 +93,7 @@ def _print(
     from tb_gpu_doctor.report.sentences import say
 
     print_kernels(kernels, gpus, top, console, lang)
-    fills = [gpu.fill for file in result.files for gpu in file.gpus if gpu.fill is not None]
+    fills = [gpu.fill for file in facts.files for gpu in file.gpus if gpu.fill is not None]
     if kernels and len(fills) == len(gpus):
         console.print()
         print_fills(list(zip(gpus, fills, strict=True)), console, lang)
@@ -101,42 +101,42 @@ def _print(
         return
     console.print()
     print_scaling(scaling, *batches, top, console, lang)
-    for finding in _underfilled(result, scaling):
+    for finding in _underfilled(facts, scaling):
         console.print()
         for phrase in (finding.title, *finding.explanation):
             console.print(say(phrase, lang))
 
 
-def _underfilled(result: SessionResult, scaling: tuple[GridScaling, ...]) -> list[Any]:
+def _underfilled(facts: SessionFacts, scaling: tuple[GridScaling, ...]) -> list[Any]:
     """What the diagnosis says of grids that are too small, now that two batch sizes are known."""
     from tb_gpu_doctor.diagnosis.context import Context
     from tb_gpu_doctor.diagnosis.rule import rule_of
 
-    return list(rule_of("underfilled_gpu").check(Context(result.files, scaling=scaling)))
+    return list(rule_of("underfilled_gpu").check(Context(facts.files, scaling=scaling)))
 
 
-def _read(path: str, run: str | None, session: list[str] | None, lang: str) -> SessionResult:
-    from tb_gpu_doctor.api import choose_session, diagnose_session
+def _read(path: str, run: str | None, session: list[str] | None, lang: str) -> SessionFacts:
+    from tb_gpu_doctor.api import choose_session, facts_of_session
     from tb_gpu_doctor.traces.sessions import find_sessions
 
     with opened(path) as source, progress_bar(lang) as report:
-        result = diagnose_session(choose_session(find_sessions(source.path), run, session), report)
+        facts = facts_of_session(choose_session(find_sessions(source.path), run, session), report)
     from tb_gpu_doctor.report.sentences import error_sentence
 
-    for failure in result.failures:
+    for failure in facts.failures:
         print(error_sentence(failure, lang), file=sys.stderr)
-    return result
+    return facts
 
 
 def _scaling(
-    result: SessionResult, arguments: argparse.Namespace, batches: tuple[int, int], lang: str
+    facts: SessionFacts, arguments: argparse.Namespace, batches: tuple[int, int], lang: str
 ) -> tuple[GridScaling, ...]:
     from tb_gpu_doctor.analysis.filling import grid_scaling
 
     other = _read(arguments.compare, None, None, lang)
     kinds = {
         (gpu.device.name, gpu.device.sm_count)
-        for file in (*result.files, *other.files)
+        for file in (*facts.files, *other.files)
         for gpu in file.gpus
         if gpu.device.sm_count is not None
     }
@@ -144,7 +144,7 @@ def _scaling(
         raise UsageError(text("cli.kernels.other_gpus", lang, names=sorted(f"{name} ({sms})" for name, sms in kinds)))
     sm_count = next(iter(kinds))[1] if kinds else None
     return grid_scaling(
-        (row for file in result.files for row in file.kernels),
+        (row for file in facts.files for row in file.kernels),
         (row for file in other.files for row in file.kernels),
         *batches,
         sm_count,

@@ -122,3 +122,19 @@ def test_a_recorded_occupancy_that_differs_is_marked(tmp_path: Path, capsys: pyt
     out = capsys.readouterr().out.splitlines()
     assert [line.split()[-1] for line in out if "100%*" in line] == ["otherwise"]
     assert any(line.startswith("* The profile itself") for line in out)
+
+
+def test_what_was_read_once_is_remembered(
+    demo_logs: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPU_DOCTOR_CACHE_DIR", str(tmp_path))
+    assert main(["kernels", str(demo_logs / "low_occupancy")]) == 0
+    first = capsys.readouterr().out
+
+    def read_again(*_: object) -> None:
+        raise AssertionError("a file is read again")
+
+    monkeypatch.setattr("tb_gpu_doctor.parallel.many_files.read_files", read_again)
+    assert main(["kernels", str(demo_logs / "low_occupancy")]) == 0
+    assert capsys.readouterr().out == first
+    assert main(["diagnose", str(demo_logs / "low_occupancy")]) == 0, "its answer is remembered with it"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import subprocess
 import sys
@@ -10,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from tb_gpu_doctor.cli.env import lines, problem_words
+from tb_gpu_doctor.cli.env import print_environment, problem_words
 from tb_gpu_doctor.monitor import environment_host as host
 from tb_gpu_doctor.monitor.environment import _SETTINGS, collect, find_problems
 from tb_gpu_doctor.monitor.environment_probe import describe, probe
@@ -36,7 +38,9 @@ def test_this_machine_gives_a_report_that_is_json() -> None:
     assert json.loads(json.dumps(report)) == report
     assert report["memory"]["total_bytes"] > 0 and report["processors"]["usable"] >= 1
     for lang in ("en", "es"):
-        assert len(list(lines(report, lang))) > 8
+        target = Console(file=io.StringIO(), width=100)
+        print_environment(report, target, lang)
+        assert isinstance(target.file, io.StringIO) and len(target.file.getvalue().splitlines()) > 8
 
 
 def test_nothing_is_imported_that_was_not_loaded() -> None:
