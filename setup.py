@@ -137,6 +137,7 @@ setup(
         "gcs": ["gcsfs>=2024.6"],
         "hdfs": ["fsspec>=2024.6", "pyarrow>=14"],
         "http": ["fsspec[http]>=2024.6"],
+        "lightning": ["lightning>=2.2"],
         "otlp": OTLP,
         "pandas": ["pandas>=2.0"],
         "profiler": PROFILER,
@@ -146,6 +147,7 @@ setup(
         "sftp": ["fsspec>=2024.6", "paramiko>=3"],
         "tensorflow": ["tensorflow>=2.16"],
         "test": TEST,
+        "transformers": ["transformers[torch]>=4.40"],
     },
     entry_points={
         "tensorboard_plugins": ["gpu_doctor = tb_gpu_doctor.plugin.loader:GpuDoctorLoader"],
