@@ -2,14 +2,19 @@ import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
 import { keylessSpanish } from "./scripts/keyless.mjs";
 import { bundledNotices } from "./scripts/notices.mjs";
+import { versionedModules } from "./scripts/versions.mjs";
 
 const outDir = process.env.BUNDLE_OUT_DIR ?? fileURLToPath(new URL("../tb_gpu_doctor/plugin/static", import.meta.url));
 
-// One self-contained module: TensorBoard imports index.js and calls render(). No chunk,
-// no asset beside it, so nothing else has to be served or cached.
+// What is built: the tab, index.js that TensorBoard imports and a module a view beside it; or, with BUNDLE=report, the
+// same as one module, which a report of one file holds. Names stay the same, the server's ETag tells versions apart.
+const report = process.env.BUNDLE === "report";
+
 export default defineConfig({
-  plugins: [keylessSpanish(), bundledNotices()],
+  plugins: [keylessSpanish(), versionedModules(), bundledNotices()],
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
+  // Views are fetched from beside index.js, wherever TensorBoard serves it.
+  base: "./",
   build: {
     outDir,
     emptyOutDir: false,
@@ -22,8 +27,20 @@ export default defineConfig({
     // Not library mode: that keeps the whitespace.
     rollupOptions: {
       input: fileURLToPath(new URL("src/index.tsx", import.meta.url)),
-      preserveEntrySignatures: "strict",
-      output: { format: "es", entryFileNames: "index.js", codeSplitting: false },
+      // Views import what they share with the page from index.js itself.
+      preserveEntrySignatures: report ? "strict" : "allow-extension",
+      output: {
+        format: "es",
+        entryFileNames: report ? "report.js" : "index.js",
+        chunkFileNames: "[name].js",
+        codeSplitting: !report && {
+          groups: [
+            // What the page itself or several views are made of is one module, so that no name depends on who shares it.
+            { name: "page", test: (id) => !/[\\/]views[\\/](?!verdict[\\/]|\w+\.tsx?$)/.test(id) },
+            { name: "shared", test: /[\\/]views[\\/]/, minShareCount: 2 },
+          ],
+        },
+      },
     },
   },
   // No test is about its own speed: a busy machine may take its time.

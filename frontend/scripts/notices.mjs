@@ -46,7 +46,7 @@ export function bundledNotices() {
         if (notices.includes("*/")) throw new Error("a licence that cannot stand in a comment");
         if (!notices) continue;
         file.code = `/*! This module holds:\n\n${notices}\n*/\n${file.code}`;
-        this.emitFile({ type: "asset", fileName: LICENSES, source: `index.js holds:\n\n${notices}\n` });
+        this.emitFile({ type: "asset", fileName: LICENSES, source: `${file.fileName} holds:\n\n${notices}\n` });
       }
     },
   };

@@ -1,3 +1,4 @@
+import { effect } from "@preact/signals";
 import { describe, expect, it } from "vitest";
 import {
   applyParams,
@@ -68,6 +69,27 @@ describe("what links keep", () => {
     choice.value = "count";
     resetProfileParams();
     expect([word.value, choice.value]).toEqual(["all", "count"]);
+  });
+
+  it("waits for parts that are declared later, and is written on by what they become", () => {
+    applyParams({ t_late: "5", t_later: "x" });
+    expect(own()).toEqual({ t_late: "5", t_later: "x" });
+    const seen: unknown[] = [];
+    const stop = effect(() => void seen.push(own()));
+    const late = indexParam("t_late");
+    expect(late.value).toBe(5);
+    late.value = 6;
+    expect(seen.at(-1)).toEqual({ t_late: "6", t_later: "x" });
+    stop();
+    applyParams({});
+    expect([late.value, own()]).toEqual([null, {}]);
+  });
+
+  it("of another profile is not kept for parts that are declared later", () => {
+    applyParams({ t_of_profile: "5", t_broken: "%" });
+    expect(listParam("t_broken").value).toEqual([]);
+    resetProfileParams();
+    expect(indexParam("t_of_profile").value).toBe(null);
   });
 
   it("has each name once", () => {

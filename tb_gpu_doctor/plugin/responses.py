@@ -22,6 +22,7 @@ from tb_gpu_doctor.texts import pick_language
 JSON_TYPE = "application/json"
 CSV_TYPE = "text/csv; charset=utf-8"
 BINARY_TYPE = "application/octet-stream"
+_VERSION = re.compile(r"[0-9a-f]{16}")
 _ACCEPTS_GZIP = re.compile(r"(?:^|,)\s*(?:x-)?gzip\s*(?:;\s*q=(?!0(?:\.0+)?\s*(?:,|$))[\d.]+\s*)?(?:,|$)")
 
 
@@ -91,10 +92,18 @@ class _Loaded:
 
 
 class StaticFile:
-    """A bundled file, read and compressed once, and again only when it was rebuilt."""
+    """A bundled file, read and compressed once, and again only when it was rebuilt.
 
-    def __init__(self, path: Path, content_type: str) -> None:
+    Args:
+        path: of the file.
+        content_type: what it is.
+        part_of: the file that asks for this one by its version (``?v=``). One that is not the version of today belongs
+            to a page that was opened before an update.
+    """
+
+    def __init__(self, path: Path, content_type: str, part_of: Path | None = None) -> None:
         self._path = path
+        self._part_of = part_of
         self._content_type = content_type
         self._lock = threading.Lock()
         self._loaded: _Loaded | None = None
@@ -103,9 +112,12 @@ class StaticFile:
         """Return the file, or 304 when the client has it.
 
         Raises:
-            RequestError: 404 when the package was built without it.
+            RequestError: 404 when the package was built without it, or when another version of it is wanted.
         """
+        wanted = request.args.get("v")
         try:
+            if wanted is not None and self._part_of is not None and not self._is_version(wanted):
+                raise RequestError(404, "no_bundle", path=self._path.name)
             loaded = self._load()
         except OSError:
             raise RequestError(404, "no_bundle", path=self._path.name) from None
@@ -118,6 +130,10 @@ class StaticFile:
         content = loaded.compressed if compress else loaded.content
         encoding = "gzip" if compress else None
         return _respond(request, content, self._content_type, content_encoding=encoding, headers=headers)
+
+    def _is_version(self, wanted: str) -> bool:
+        whole = self._part_of.read_bytes() if self._part_of else b""
+        return _VERSION.fullmatch(wanted) is not None and f"?v={wanted}".encode() in whole
 
     def _load(self) -> _Loaded:
         stat = self._path.stat()

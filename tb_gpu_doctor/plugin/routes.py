@@ -47,8 +47,20 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("tensorboard")
 
 STATIC_FOLDER = Path(__file__).parent / "static"
-# Everything that the tab may fetch from the package. Nothing else is served.
-STATIC_FILES = {"index.js": "text/javascript"}
+ENTRY = "index.js"
+# A report of one file holds it; nobody fetches it.
+_UNSERVED = frozenset({"report.js"})
+
+
+def static_files() -> dict[str, StaticFile]:
+    """Everything that the tab may fetch from the package, by name: its module and those of its views."""
+    entry = STATIC_FOLDER / ENTRY
+    views = {path.name for path in STATIC_FOLDER.glob("*.js")} - _UNSERVED - {ENTRY}
+    kind = "text/javascript"
+    return {ENTRY: StaticFile(entry, kind)} | {
+        name: StaticFile(STATIC_FOLDER / name, kind, part_of=entry) for name in sorted(views)
+    }
+
 
 MAX_WIDTH = 8_192
 MAX_EVENTS = 2_000_000
@@ -86,7 +98,7 @@ class Routes:
         self._listed: dict[tuple[str, bool], tuple[Snapshot, bytes]] = {}
         self._memory = AnswerMemory()
         self._histories = Histories(scanner, self._open.summary)
-        self._static = {name: StaticFile(STATIC_FOLDER / name, kind) for name, kind in STATIC_FILES.items()}
+        self._static = static_files()
 
     def apps(self) -> dict[str, WsgiApp]:
         """The WSGI application of each path below the plugin's address."""

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from tb_gpu_doctor.plugin import html_report
 from tb_gpu_doctor.plugin import routes as routes_module
 from tb_gpu_doctor.plugin.responses import StaticFile, to_json
 from tests.plugin.test_routes import Site, error_of
@@ -45,9 +47,27 @@ def test_a_package_without_its_bundle_says_so(tmp_path: Path, monkeypatch: pytes
 
 
 def test_static_files_are_a_fixed_list(site: Site):
-    assert {path for path in site.apps if path.endswith(".js")} == {"/index.js"}
-    handlers = [cell.cell_contents for cell in site.apps["/index.js"].__closure__]
-    assert any(isinstance(getattr(handler, "__self__", None), StaticFile) for handler in handlers)
+    served = {path for path in site.apps if path.endswith(".js")}
+    built = {f"/{path.name}" for path in routes_module.STATIC_FOLDER.glob("*.js")}
+    assert "/index.js" in served and "/TimelineView.js" in served and "/report.js" not in served
+    assert served == built - {"/report.js"}
+    for path in served:
+        handlers = [cell.cell_contents for cell in site.apps[path].__closure__]
+        assert any(isinstance(getattr(handler, "__self__", None), StaticFile) for handler in handlers)
+
+
+def test_a_page_of_another_build_gets_no_module_of_this_one(site: Site, tmp_path: Path):
+    whole = (routes_module.STATIC_FOLDER / "index.js").read_text()
+    [version] = set(re.findall(r"\?v=([0-9a-f]{16})", whole))
+    assert site.get(f"StepsView.js?v={version}").status_code == 200
+    assert site.get("StepsView.js").status_code == 200
+    for other in ("0" * 16, "", version[:5], f"{version}&x", "?v="):
+        answer = site.get("StepsView.js", query_string={"v": other})
+        assert (answer.status_code, error_of(answer)["code"]) == (404, "no_bundle")
+
+
+def test_a_report_of_one_file_is_smaller_than_what_is_kept_free_for_it():
+    assert (routes_module.STATIC_FOLDER / "report.js").stat().st_size < html_report.MODULE_BYTES
 
 
 @pytest.mark.parametrize("lang", ["en", "es"])

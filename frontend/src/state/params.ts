@@ -3,7 +3,8 @@
  *
  *     export const order = textParam("gap_sort", "-duration_ms");
  *
- * The store writes them all into the address and reads them from it.
+ * The store writes them all into the address and reads them from it. A view's module is loaded when it is first opened:
+ * until then what an address says of its parts is kept as it stands.
  */
 
 import { batch, type Signal, signal } from "@preact/signals";
@@ -24,6 +25,10 @@ interface Param {
 }
 
 const params = new Map<string, Param>();
+/** What the address says of parts that no module has declared yet. */
+let unclaimed: UrlState = {};
+/** Counts what was declared, so that whoever writes the address watches new parts as well. */
+const declared = signal(0);
 
 interface Options {
   /** False: it also holds for the next profile (a sort order, say). */
@@ -51,7 +56,26 @@ export function param<T>(key: string, initial: T, codec: Codec<T>, { ofProfile =
       state.value = initial;
     },
   });
+  claim(key);
+  declared.value = params.size;
   return state;
+}
+
+/** A part that is declared after the address was read takes over what that says of it. */
+function claim(key: string): void {
+  const { [key]: text, ...others } = unclaimed;
+  if (text === undefined) return;
+  unclaimed = others;
+  applyOne(key, text);
+}
+
+function applyOne(key: string, text: string | undefined): void {
+  const each = params.get(key);
+  try {
+    each?.apply(text);
+  } catch {
+    each?.reset();
+  }
 }
 
 const TEXT: Codec<string> = { parse: (text) => text, format: (value) => value };
@@ -89,7 +113,8 @@ export const listParam = (key: string, options?: Options): Signal<readonly strin
 
 /** All that differs from its initial value. */
 export function paramState(): UrlState {
-  const state: Record<string, string> = {};
+  void declared.value;
+  const state: Record<string, string> = { ...unclaimed };
   for (const [key, each] of params) {
     const text = each.text();
     if (text !== null) state[key] = text;
@@ -100,19 +125,15 @@ export function paramState(): UrlState {
 /** Takes over what an address says; what it does not mention becomes initial. */
 export function applyParams(state: UrlState): void {
   batch(() => {
-    for (const [key, each] of params) {
-      try {
-        each.apply(state[key]);
-      } catch {
-        each.reset();
-      }
-    }
+    unclaimed = Object.fromEntries(Object.entries(state).filter(([key]) => !params.has(key)));
+    for (const key of params.keys()) applyOne(key, state[key]);
   });
 }
 
 /** Another profile: nothing that belongs to the one before stays. */
 export function resetProfileParams(): void {
   batch(() => {
+    unclaimed = {};
     for (const each of params.values()) if (each.ofProfile) each.reset();
   });
 }

@@ -235,14 +235,14 @@ function currentUrlState(): UrlState {
   return state;
 }
 
-function applyUrlState(state: UrlState): void {
+function applyUrlState({ run, session, lang: language, ...parts }: UrlState): void {
   batch(() => {
-    if (state.session) {
-      const profile = { run: state.run ?? "", session: state.session };
+    if (session) {
+      const profile = { run: run ?? "", session };
       if (!sameProfile(profile, selected.peek())) selected.value = profile;
     }
-    applyParams(state);
-    if (isLang(state.lang)) lang.value = state.lang;
+    applyParams(parts);
+    if (isLang(language)) lang.value = language;
   });
 }
 

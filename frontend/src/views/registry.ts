@@ -3,15 +3,7 @@ import type { Diagnosis } from "../api/types";
 import type { MessageKey } from "../i18n";
 import { sessions } from "../state/store";
 import type { ViewId } from "../state/viewIds";
-import { CompareView } from "./compare/CompareView";
-import { GapsView } from "./gaps/GapsView";
-import { GpusView } from "./gpus/GpusView";
-import { HistoryView } from "./history/HistoryView";
-import { InputView } from "./input/InputView";
-import { KernelsView } from "./kernels/KernelsView";
-import { StepsView } from "./steps/StepsView";
-import { TelemetryView } from "./telemetry/TelemetryView";
-import { TimelineView } from "./timeline/TimelineView";
+import { later } from "./later";
 import { VerdictView } from "./verdict/VerdictView";
 import type { ViewProps } from "./viewProps";
 
@@ -33,15 +25,59 @@ const hasOthers = (result: Diagnosis): boolean =>
 /** What the navigation offers, in its order. Names without an entry are kept in links and lead to the verdict. */
 export const VIEWS: readonly View[] = [
   { id: "verdict", label: "view_verdict", component: VerdictView },
-  { id: "timeline", label: "view_timeline", component: TimelineView, offered: hasGpus },
-  { id: "gaps", label: "view_gaps", component: GapsView, offered: hasGpus },
-  { id: "steps", label: "view_steps", component: StepsView, offered: hasGpus },
-  { id: "gpus", label: "view_gpus", component: GpusView, offered: hasGpus },
-  { id: "kernels", label: "view_kernels", component: KernelsView, offered: hasGpus },
-  { id: "input", label: "view_input", component: InputView, offered: hasGpus },
-  { id: "telemetry", label: "view_telemetry", component: TelemetryView },
-  { id: "compare", label: "view_compare", component: CompareView, offered: hasOthers },
-  { id: "history", label: "view_history", component: HistoryView, offered: hasOthers },
+  {
+    id: "timeline",
+    label: "view_timeline",
+    component: later(async () => (await import("./timeline/TimelineView")).TimelineView),
+    offered: hasGpus,
+  },
+  {
+    id: "gaps",
+    label: "view_gaps",
+    component: later(async () => (await import("./gaps/GapsView")).GapsView),
+    offered: hasGpus,
+  },
+  {
+    id: "steps",
+    label: "view_steps",
+    component: later(async () => (await import("./steps/StepsView")).StepsView),
+    offered: hasGpus,
+  },
+  {
+    id: "gpus",
+    label: "view_gpus",
+    component: later(async () => (await import("./gpus/GpusView")).GpusView),
+    offered: hasGpus,
+  },
+  {
+    id: "kernels",
+    label: "view_kernels",
+    component: later(async () => (await import("./kernels/KernelsView")).KernelsView),
+    offered: hasGpus,
+  },
+  {
+    id: "input",
+    label: "view_input",
+    component: later(async () => (await import("./input/InputView")).InputView),
+    offered: hasGpus,
+  },
+  {
+    id: "telemetry",
+    label: "view_telemetry",
+    component: later(async () => (await import("./telemetry/TelemetryView")).TelemetryView),
+  },
+  {
+    id: "compare",
+    label: "view_compare",
+    component: later(async () => (await import("./compare/CompareView")).CompareView),
+    offered: hasOthers,
+  },
+  {
+    id: "history",
+    label: "view_history",
+    component: later(async () => (await import("./history/HistoryView")).HistoryView),
+    offered: hasOthers,
+  },
 ];
 
 /** The views of a profile. */

@@ -40,6 +40,9 @@ export const common = {
   loading_timeline: "Loading the timeline",
   loading_kernels: "Loading the kernels",
   loading_details: "loading details…",
+  loading_view: "Loading this view",
+  error_view_module:
+    "This view could not be loaded: TensorBoard does not answer, or GPU Doctor was updated since this page was opened. Reload the page.",
   loading_doc: "Loading the page",
   section_failed: "This part of the page failed. The rest still works.",
   error_network: "TensorBoard does not answer. Check that it still runs and that the connection (tunnel, proxy) is up.",

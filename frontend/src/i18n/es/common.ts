@@ -43,6 +43,9 @@ export const common: Texts<typeof en> = {
   loading_timeline: "Cargando la línea de tiempo",
   loading_kernels: "Cargando los kernels",
   loading_details: "cargando detalles…",
+  loading_view: "Cargando esta vista",
+  error_view_module:
+    "No se pudo cargar esta vista: TensorBoard no responde, o GPU Doctor se actualizó desde que se abrió esta página. Vuelva a cargarla.",
   loading_doc: "Cargando la página",
   section_failed: "Esta parte de la página ha fallado. El resto sigue funcionando.",
   error_network: "TensorBoard no responde. Compruebe que sigue en marcha y que la conexión (túnel, proxy) funciona.",
