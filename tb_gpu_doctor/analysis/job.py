@@ -30,8 +30,9 @@ from tb_gpu_doctor.analysis.facts import FileFacts
 from tb_gpu_doctor.analysis.job_collectives import Collectives, match_collectives
 from tb_gpu_doctor.analysis.results import BoolArray, Cause, Float64
 from tb_gpu_doctor.analysis.step_costs import FIRST_CAUSE, PART_IDS
-from tb_gpu_doctor.traces.columns import PS_PER_US, Int64, Trace
+from tb_gpu_doctor.traces.columns import PS_PER_NS, PS_PER_US, Int64, Trace
 from tb_gpu_doctor.traces.grouping import group
+from tb_gpu_doctor.traces.torch_names import machine_of
 
 Method = Literal["one_clock", "aligned", "durations"]
 # Ends of what may not be one collective must lie this close together, of the longest participant's time.
@@ -440,6 +441,52 @@ def doubled_ranks(files: Sequence[FileFacts]) -> dict[int, int]:
     doubled = {rank: count for rank, count in sorted(counts.items()) if count > 1}
     repeated = sum(doubled.values()) - len(doubled)
     return doubled if repeated >= _REPEATED * len(files) else {}
+
+
+@dataclass(frozen=True)
+class SharedNumber:
+    """Processes of one machine that call a GPU of the same model by the same number, at the same time.
+
+    Attributes:
+        host: the machine.
+        number: of the GPU, as each process counts.
+        labels: of the files, one a process.
+    """
+
+    host: str
+    number: int
+    labels: tuple[str, ...]
+
+
+def perhaps_one_gpu(files: Sequence[FileFacts]) -> tuple[SharedNumber, ...]:
+    """GPUs of several files that may be one and the same.
+
+    Nothing recorded tells them apart: a process that sees one GPU of eight counts it as 0 as well. Ranks of a job have
+    a GPU each, for the collective libraries refuse two on one; so these are left out, and whatever communicates.
+    """
+    found: dict[tuple[str, int, str | None], list[FileFacts]] = {}
+    for file in files:
+        if file.rank is not None or file.communicates:
+            continue
+        host = machine_of(file.host)
+        for gpu in file.gpus:
+            if gpu.worked:
+                found.setdefault((host, gpu.device.id, gpu.device.name), []).append(file)
+    return tuple(
+        SharedNumber(host, number, tuple(file.label for file in group))
+        for (host, number, _), group in found.items()
+        if host and len(group) > 1 and len({file.host for file in group}) == len(group) and _at_once(group)
+    )
+
+
+def _at_once(files: Sequence[FileFacts]) -> bool:
+    """Whether all files were recorded at the same time, as far as they tell."""
+    spans = []
+    for file in files:
+        if file.wall_start_unix_ns is None or file.recorded is None:
+            return False
+        spans.append(tuple(file.wall_start_unix_ns * PS_PER_NS + time for time in file.recorded))
+    return max(start for start, _ in spans) < min(end for _, end in spans)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 from tb_gpu_doctor.analysis.facts import FileFacts, GpuFacts
 from tb_gpu_doctor.analysis.file_columns import Place
 from tb_gpu_doctor.analysis.filling import GridScaling
-from tb_gpu_doctor.analysis.job import Job, analyse_job
+from tb_gpu_doctor.analysis.job import Job, SharedNumber, analyse_job, perhaps_one_gpu
 from tb_gpu_doctor.analysis.pipelines import Pipeline, find_pipelines
 from tb_gpu_doctor.analysis.results import DeviceAccounting
 from tb_gpu_doctor.analysis.trace_analysis import Mark
@@ -120,9 +120,16 @@ class Context:
         """Whether any GPU did anything."""
         return any(file.has_gpu_work for file in self.files)
 
+    @cached_property
+    def perhaps_one_gpu(self) -> tuple[SharedNumber, ...]:
+        """GPUs of several processes that may be one and the same."""
+        return perhaps_one_gpu(self.files)
+
     def names(self, gpus: Iterable[GpuRef], others: bool = False) -> GpuNames:
         """GPUs as a parameter of a phrase; ``others``: all but those that the phrase names as well."""
-        return GpuNames(tuple(sorted(gpus)), self.gpu_count, len(self.files) > 1, others)
+        # How many GPUs there are is not known where two of them may be one.
+        total = 0 if self.perhaps_one_gpu else self.gpu_count
+        return GpuNames(tuple(sorted(gpus)), total, len(self.files) > 1, others)
 
     @cached_property
     def median_step(self) -> float | None:

@@ -191,6 +191,9 @@ def _warnings(context: Context, failures: Sequence[ProfileError]) -> tuple[str |
         found.append(Phrase("report.missing_ranks", {"ranks": some, "count": len(missing)}))
     for rank, count in list(doubled_ranks(context.files).items())[:_MAX_RANKS]:
         found.append(Phrase("report.doubled_rank", {"rank": str(rank), "count": count}))
+    for shared in context.perhaps_one_gpu[:_MAX_RANKS]:
+        names = {"labels": shared.labels[:_MAX_RANKS], "count": len(shared.labels)}
+        found.append(Phrase("report.perhaps_one_gpu", {**names, "host": shared.host, "gpu": shared.number}))
     # behind the ranks: many bad files must not hide them
     for error in failures:
         found.append(Phrase("report.unreadable_file", {"error": error}))

@@ -29,6 +29,7 @@ from tb_gpu_doctor.diagnosis.telemetry_report import GpuFigures, TelemetryReport
 from tb_gpu_doctor.report.sentences import say
 from tb_gpu_doctor.texts import pick_language, text
 from tb_gpu_doctor.texts.numbers import NBSP, clean, duration, gpu_names, listing, number, percent
+from tb_gpu_doctor.traces.torch_names import machine_of
 
 _STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "bold cyan", "ok": "bold green"}
 _STYLES["cannot_tell"] = "bold magenta"
@@ -271,7 +272,10 @@ def heading(diagnosis: Diagnosis, lang: str) -> Text:
     hosts = [clean(host, 80) for host in diagnosis.hosts]
     if hosts:
         shown = hosts if len(hosts) <= 4 else [*hosts[:4], "…"]
-        parts.append(text("report.heading.hosts", lang, count=len(hosts)) + " " + listing(shown, lang))
+        machines = list(dict.fromkeys(map(machine_of, hosts)))
+        key = "hosts" if len(machines) == len(hosts) else "processes" if len(machines) == 1 else "processes_on_hosts"
+        words = text(f"report.heading.{key}", lang, count=len(hosts), hosts=len(machines), host=machines[0])
+        parts.append(f"{words} {listing(shown, lang)}")
     steps = diagnosis.steps
     if steps.count and steps.median is not None:
         key = f"report.heading.steps_{steps.source}"

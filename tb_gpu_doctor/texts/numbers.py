@@ -140,7 +140,8 @@ def gpu_names(gpus: Any, lang: str = DEFAULT_LANGUAGE) -> str:
         rest = hosts[_NAMED_HOSTS:]
         count = number(sum(len(ids) for _, ids in rest), lang)
         return f"{'; '.join(parts)} {_AND_MORE[lang].format(count, number(len(rest), lang))}"
-    return "; ".join(parts)
+    one_each = all(len(ids) == 1 for ids in by_host.values())
+    return listing(parts, lang) if one_each else "; ".join(parts)
 
 
 def _ranges(ids: Sequence[int]) -> list[str]:

@@ -102,3 +102,12 @@ def natural_key(text: str) -> list[tuple[int, int, str]]:
     """Sorts numbers inside names by their value."""
     parts = _DIGITS.split(text)
     return [(1, int(part), "") if i % 2 and len(part) < 30 else (0, 0, part) for i, part in enumerate(parts)]
+
+
+# `socket.gethostname()_os.getpid()`, as PyTorch names a worker; lower numbers count hosts.
+_WORKER = re.compile(r"_\d{3,10}$")
+
+
+def machine_of(host: str) -> str:
+    """The machine in a host's name, without the process that profilers write behind it."""
+    return _WORKER.sub("", host)

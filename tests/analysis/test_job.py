@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tb_gpu_doctor.analysis.analyse import analyse
 from tb_gpu_doctor.analysis.job import Job as Result
-from tb_gpu_doctor.analysis.job import analyse_job, doubled_ranks, missing_ranks
+from tb_gpu_doctor.analysis.job import analyse_job, doubled_ranks, missing_ranks, perhaps_one_gpu
 from tb_gpu_doctor.report.diagnosis_report import to_dict
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace
 from tests.analysis.jobs import Job, random_job
@@ -164,3 +164,38 @@ def test_missing_ranks() -> None:
     assert missing_ranks([]) == ()
     same = [dataclasses.replace(trace, rank=0, world_size=5) for trace in traces]
     assert missing_ranks(same) == () and doubled_ranks(same) == {0: 3}, "their word is worth nothing"
+
+
+def process_of(host: str, starts_at_s: float = 0.0, rank: int | None = None, gpu: int = 0) -> Trace:
+    """A process that works on a GPU for a millisecond."""
+    record = Recorder(gpus=1)
+    record.launch("main", 0, 10, 1_000, 1)
+    trace = record.trace()
+    devices = tuple(dataclasses.replace(device, id=gpu) for device in trace.devices)
+    wall = 1_700_000_000_000_000_000 + int(starts_at_s * 1e9)
+    return dataclasses.replace(trace, host=host, devices=devices, wall_start_unix_ns=wall, rank=rank)
+
+
+def shared_by(*traces: Trace) -> list[tuple[str, int, tuple[str, ...]]]:
+    files = facts_of(list(traces), [analyse(trace) for trace in traces])
+    return [(one.host, one.number, one.labels) for one in perhaps_one_gpu(files)]
+
+
+def test_processes_that_call_their_gpu_by_one_number_may_share_it() -> None:
+    assert shared_by(process_of("node_501"), process_of("node_502")) == [("node", 0, ("node_501", "node_502"))]
+    three = [process_of(f"node_{pid}", gpu=3) for pid in (1_501, 21_502, 31_503)]
+    assert [(number, len(labels)) for _, number, labels in shared_by(*three)] == [(3, 3)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        process_of("node_502", gpu=1),
+        process_of("other_502"),
+        process_of("node_502", starts_at_s=10),
+        process_of("node_502", rank=1),
+    ],
+    ids=["another number", "another machine", "another time", "a rank of a job"],
+)
+def test_gpus_that_are_told_apart_are_two(other: Trace) -> None:
+    assert shared_by(process_of("node_501"), other) == []
