@@ -19,7 +19,7 @@ from tb_gpu_doctor.cli.main import main
 from tests.conftest import SHARED_CASES
 
 # How many answers were right when somebody last looked. Raise it with each change that mends some; never lower it.
-RIGHT_AT_LEAST = 104
+RIGHT_AT_LEAST = 106
 
 
 def judge() -> ModuleType:

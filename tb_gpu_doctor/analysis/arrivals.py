@@ -76,6 +76,11 @@ class Arrivals:
             most = np.maximum(most, summed)
         return most[known], True
 
+    def numbers_of_units(self) -> Int64:
+        """The recorded number of each step of `units`, shape (steps,)."""
+        steps, first = np.unique(self.step, return_index=True)
+        return self.number[first[steps >= 0]]
+
     def lateness(self, is_late: Callable[[Member], bool], numbers: Sequence[int]) -> tuple[float, float]:
         """How late some members were in the steps of some numbers, and in all; picoseconds."""
         columns = [column for column, member in enumerate(self.members) if is_late(member)]

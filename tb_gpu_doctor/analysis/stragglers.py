@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -169,6 +169,10 @@ def _by_shape(members: Sequence[Member]) -> tuple[dict[_Shape, float], dict[_Sha
     return calls, time
 
 
+# Who is late in a few steps only is named where so many cost so much (as a part of what all of them cost), where nobody
+# else is late in them, and where what the late ones did then is recorded and explains it.
+_FEWEST_BURSTS = 2
+_BLAMED, _NOBODY = 0.1, 0.1
 # More units make the test no better, only slower.
 _MAX_TESTED = 1_000
 # How finely `student_tail` integrates.
@@ -277,7 +281,7 @@ class Turns:
 def find_stragglers(files: Sequence[FileFacts], job: Job, limits: LateLimits, limit: int) -> Iterator[Stragglers]:
     """The late GPUs of each comparison that can be made and in which there are any; ``limit`` places of each."""
     for found in find_arrivals(files, job):
-        case = _among(found, limits, limit)
+        case = _among(found, limits, limit) or _in_bursts(found, files, job, limits, limit)
         if case is not None:
             yield case
 
@@ -319,6 +323,109 @@ def _among(found: Arrivals, limits: LateLimits, limit: int) -> Stragglers | None
         reason=reason,
         places=_places(found, split.late, limit),
     )
+
+
+def _in_bursts(
+    found: Arrivals, files: Sequence[FileFacts], job: Job, limits: LateLimits, limit: int
+) -> Stragglers | None:
+    """Who is late in a few steps, and costs much in them; None where that is nobody, or nothing recorded explains it.
+
+    Two steps of eight are no habit that a test could prove. But where each time the same few are late, and each time
+    their own idle time or their longer computation is as long as they are late, no chance needs to be ruled out.
+    """
+    lateness, by_steps = found.units(limits.min_units)
+    if not by_steps:
+        return None
+    unit, worst = found.window / len(lateness), lateness.max(axis=1)
+    hit = np.flatnonzero(worst >= limits.warning * unit)
+    cost = float(worst[hit].sum())
+    columns = np.flatnonzero(lateness[hit].sum(axis=0) >= _BLAMED * cost)
+    others = np.setdiff1d(np.arange(len(found.members)), columns)
+    if len(hit) < _FEWEST_BURSTS or not 0 < len(columns) <= len(others):
+        return None
+    if float(lateness[np.ix_(hit, others)].max(axis=1).sum()) > _NOBODY * cost:
+        return None
+    late, early = [found.members[i] for i in columns], [found.members[i] for i in others]
+    numbers = found.numbers_of_units()[hit].tolist()
+    reason = _reason_in_steps(late, early, numbers, lateness[np.ix_(hit, columns)], limits.explained)
+    if reason is None:
+        return None
+    waited = [_waiting_of(member, files, job) for member in early]
+    lost = min([cost, *([float(np.median(waited))] if waited else [])])
+    if lost / found.window < limits.warning:
+        return None
+    return Stragglers(
+        late=tuple(late),
+        early=tuple(early),
+        shares=(lost / found.window,) * len(late),
+        per_step=lost * found.per_step if found.per_step is not None else None,
+        persistence=len(hit) / len(lateness),
+        steady=False,
+        by_steps=True,
+        compute_ratio=_ratio(late, early, lambda gpu: float(gpu.compute)),
+        kernel_ratio=_ratio(late, early, lambda gpu: float(gpu.kernels)),
+        reason=replace(reason, amount=reason.amount / found.window),
+        places=_places(found, columns.tolist(), limit),
+    )
+
+
+def _waiting_of(member: Member, files: Sequence[FileFacts], job: Job) -> float:
+    """Time that a GPU waits for others inside collectives, picoseconds of its window; else what it shows of them."""
+    which = next(index for index, file in enumerate(files) if file is member.file)
+    split = job.exposed.get((which, member.device))
+    if split is not None and split.waiting:
+        return float(split.waiting)
+    account = member.gpu.account
+    return 0.0 if account is None else float(account.communication)
+
+
+def _reason_in_steps(
+    late: Sequence[Member], early: Sequence[Member], numbers: Sequence[int], lateness: Float64, least: float
+) -> Reason | None:
+    """What the late GPUs did in the steps in which they were late; None where that explains too little of it.
+
+    Args:
+        late: GPUs that come late.
+        early: those that wait for them.
+        numbers: of the steps.
+        lateness: of each late GPU in each of the steps, picoseconds, shape (steps, late).
+        least: what part of the lateness must be explained.
+
+    Returns:
+        The amount is picoseconds here, over these steps.
+    """
+    amounts = dict.fromkeys(("compute", "late_input", "late_host"), 0.0)
+    total, causes = float(lateness.max(axis=1).sum()), np.zeros(len(Cause))
+    for row, number in zip(lateness, numbers, strict=True):
+        latest = int(row.argmax())
+        idle, compute = _step_of(late[latest], number)
+        usual = float(np.median([_step_of(member, number)[1] for member in early]))
+        causes += idle
+        amounts["compute"] += min(float(row[latest]), max(0.0, compute - usual))
+        amounts["late_input"] += min(float(row[latest]), float(idle[Cause.INPUT]))
+        amounts["late_host"] += min(float(row[latest]), float(sum(idle[cause] for cause in _HOST)))
+    best = max(amounts, key=amounts.__getitem__)
+    explained = amounts[best]
+    if best != "compute" and explained >= _MAIN * (amounts["late_input"] + amounts["late_host"]):
+        explained = amounts["late_input"] + amounts["late_host"]
+    if explained < least * total:
+        return None
+    if best == "late_host":
+        cause = max(_HOST, key=lambda host: float(causes[host]))
+        return Reason(best, amounts[best], cause.id, _host_event(late, cause))
+    return Reason("slow_gpu" if best == "compute" else best, amounts[best])
+
+
+def _step_of(member: Member, number: int) -> tuple[Float64, float]:
+    """Idle time by cause and computing of a GPU in the step of a number, picoseconds; 0 where it has none."""
+    numbers, steps, idle = member.file.steps.numbers, member.gpu.steps, member.gpu.idle
+    if numbers.count(number) != 1:
+        return np.zeros(len(Cause)), 0.0
+    at = numbers.index(number)
+    by_cause = np.zeros(len(Cause))
+    if idle is not None and idle.whole.per_step:
+        by_cause = np.array([column[at] for column in idle.whole.per_step], np.float64)
+    return by_cause, float(steps.compute[at]) if steps is not None else 0.0
 
 
 def _ratio(late: Sequence[Member], early: Sequence[Member], value: Callable[[GpuFacts], float]) -> float:
