@@ -10,7 +10,14 @@ holds records under the plugin's own name, each a string tensor, so that TensorB
 - ``gpu_doctor/notes``: JSON lists of ``{"key", "params", "sentence"}``,
 - ``gpu_doctor/facts/<name>``: JSON.
 
+- ``gpu_doctor/history``: what old samples come to (`encode_history`), and ``gpu_doctor/history_steps``: some old steps.
+
 Blocks are little-endian and compressed with zlib, whose checksum tells a damaged one.
+
+A long recording stays bounded. When its file has grown to some megabytes, samples and steps go on into parts beside it,
+``part_000001.gpu_doctor_part`` and so on, framed like it and begun with the same head; TensorBoard does not know them.
+The newest parts are kept and older ones deleted. What was in those is in the history, which goes on from the first
+part: an interval a row, whose number grows with the logarithm of time.
 
 Beside it lies, while the process lives, ``python_stacks.txt``: empty, unless the process stood still while it held
 Python's lock; then `faulthandler` wrote there where each thread stood (`parse_stacks`).
@@ -36,6 +43,7 @@ FOLDER = "gpu_doctor"
 # The end of a recording's file name: a logdir's recordings are found without opening a file.
 FILE_SUFFIX = ".gpu_doctor"
 
+PART_SUFFIX = ".gpu_doctor_part"
 STACKS_FILE = "python_stacks.txt"
 FACT_LOCK_HELD = "lock_held"
 
@@ -45,6 +53,8 @@ TAG_STEPS = "gpu_doctor/steps"
 TAG_SPANS = "gpu_doctor/spans"
 TAG_NOTES = "gpu_doctor/notes"
 TAG_FACTS = "gpu_doctor/facts/"
+TAG_HISTORY = "gpu_doctor/history"
+TAG_HISTORY_STEPS = "gpu_doctor/history_steps"
 
 # Magic, ticks, GPUs, columns of 32 and of 64 bits.
 _SAMPLES = struct.Struct("<4sIHHH")
@@ -133,6 +143,46 @@ def decode_samples(block: bytes) -> SampleBlock:
     values32 = np.frombuffer(body, "<f4", n32 * gpus * ticks, at).reshape(n32, gpus, ticks)
     values64 = np.frombuffer(body, "<f8", n64 * gpus * ticks, at + values32.nbytes).reshape(n64, gpus, ticks)
     return SampleBlock(wall_ns, step, gpus, ids[:n32], ids[n32:], values32, values64)
+
+
+def part_name(number: int) -> str:
+    """The name of a part beside its recording."""
+    return f"part_{number:06d}{PART_SUFFIX}"
+
+
+@dataclass(frozen=True)
+class HistoryBlock:
+    """Some intervals of all GPUs: what the samples of each fold to by their metric's rule, and their extremes."""
+
+    folded: SampleBlock
+    low: SampleBlock
+    high: SampleBlock
+
+
+def encode_history(wall_ns: NDArray[np.int64], step: NDArray[np.int64], values: Sequence[NDArray[np.float64]]) -> bytes:
+    """Pack intervals by their ends; ``values``: what they fold to, their least and their greatest, as for samples."""
+    blocks = [encode_samples(wall_ns, step, part) for part in values]
+    return b"".join(struct.pack("<I", len(block)) + block for block in blocks)
+
+
+def decode_history(content: bytes) -> HistoryBlock:
+    """Unpack intervals.
+
+    Raises:
+        DamagedBlock: they are none, or not whole.
+    """
+    blocks = []
+    at = 0
+    for _ in range(3):
+        if len(content) < at + 4:
+            raise DamagedBlock("shorter than its heads")
+        (length,) = struct.unpack_from("<I", content, at)
+        blocks.append(decode_samples(content[at + 4 : at + 4 + length]))
+        at += 4 + length
+    folded, low, high = blocks
+    if not len(folded.wall_ns) == len(low.wall_ns) == len(high.wall_ns) or len({b.gpus for b in blocks}) > 1:
+        raise DamagedBlock("of different lengths")
+    return HistoryBlock(folded, low, high)
 
 
 def encode_steps(rows: NDArray[np.int64]) -> bytes:

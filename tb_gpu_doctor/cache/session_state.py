@@ -23,7 +23,7 @@ def state_of(session: Session) -> str | None:
     None while any of them may still be written, and where a remote store tells neither times nor tags. Remote
     folders are listed anew.
     """
-    from tb_gpu_doctor.traces.telemetry_homes import recording_files
+    from tb_gpu_doctor.traces.telemetry_homes import part_files, recording_files
 
     paths = [file.path for file in session.files]
     for folder in {os.path.dirname(path) for path in paths}:
@@ -31,7 +31,8 @@ def state_of(session: Session) -> str | None:
     for home in session.homes:
         files_at(home.folder).refresh(home.folder)
     for home in session.homes:
-        paths += [path for path, _ in recording_files(home.folder)]
+        recordings = [path for path, _ in recording_files(home.folder)]
+        paths += [*recordings, *(part for path in recordings for part in part_files(path))]
     digest = hashlib.sha256(f"{session.run}\0{session.session}\0{session.path}".encode("utf-8", "surrogateescape"))
     now = time.time()
     for path in paths:

@@ -130,12 +130,17 @@ class EventFile:
         folder: an existing folder, this file's alone.
         origin: whose file it is.
         suffix: end of the file's name.
+        name: another name than TensorBoard's files have, so that it does not read this one.
+
+    Attributes:
+        size_bytes: of all records that were added.
     """
 
-    def __init__(self, folder: str, origin: Origin, suffix: str = "") -> None:
+    def __init__(self, folder: str, origin: Origin, suffix: str = "", name: str | None = None) -> None:
         began_ns = origin.now_ns()
         host = origin.host.replace("/", "_")
-        name = f"events.out.tfevents.{began_ns // 1_000_000_000:010d}.{host}.{origin.process_id}.0{suffix}"
+        if name is None:
+            name = f"events.out.tfevents.{began_ns // 1_000_000_000:010d}.{host}.{origin.process_id}.0{suffix}"
         separator = "/" if is_remote(folder) else os.sep
         self.path = f"{folder.rstrip(separator)}{separator}{name}"
         self._remote = is_remote(folder)
@@ -143,7 +148,7 @@ class EventFile:
         self._framed = _Framed()
         self._records = RecordWriter(self._framed)
         self._pending: deque[bytes] = deque()
-        self._pending_bytes = 0
+        self._pending_bytes = self.size_bytes = 0
         # Bytes of the first pending record that the file holds already: its rest must follow.
         self._written_of_first = 0
         self._unsynced = False
@@ -223,6 +228,7 @@ class EventFile:
         self._records.write(event.SerializeToString())
         self._pending.append(self._framed.record)
         self._pending_bytes += len(self._framed.record)
+        self.size_bytes += len(self._framed.record)
         while self._pending_bytes > MAX_PENDING_BYTES and len(self._pending) > 2:
             # The file's first record makes it an event file, and the one begun must be ended: these stay.
             kept = self._pending.popleft()

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from tb_gpu_doctor import recording_format as form
 from tb_gpu_doctor.metrics import METRICS, Metric
 from tb_gpu_doctor.monitor.event_file import EventFile, Origin, RunFolders, is_remote
+from tb_gpu_doctor.monitor.long_recording import History, Parts
 from tb_gpu_doctor.monitor.notes import Notes
 
 # Points are at least this share of the run's length apart.
@@ -145,6 +146,8 @@ RETRY_S = 20.0
 # What training may hand over before the writer has taken it: some minutes of a fast loop.
 MOST_QUEUED = 1_000_000
 MOST_TICKS_QUEUED = 20_000
+# Spans in one recording, and so many of them garbage collections.
+MOST_SPANS, MOST_COLLECTIONS = 100_000, 20_000
 _TICKS_A_BLOCK = 512
 _STEPS_A_BLOCK = 65_536
 
@@ -199,6 +202,13 @@ class RecordingWriter:
         self._numbers: dict[str, int] = defaultdict(int)
         self._clock = PointClock(step_hook)
         self._fold: Folder | None = None
+        self._parts: Parts | None = None
+        self._history: History | None = None
+        self._spans_written = 0
+        # Of the training's own points: since when, and what came since the last one.
+        self._training_first_ns: int | None = None
+        self._training_last_ns = 0
+        self._training_rows: list[StepRow] = []
         self._last_wall_ns = 0
         self._last_training_step = self._last_number = -1
         self._training_offset = 0
@@ -270,7 +280,7 @@ class RecordingWriter:
             return
         self._open()
         self._drain(last)
-        for file in [self._process, *self._files]:
+        for file in [self._process, None if self._parts is None else self._parts.current, *self._files]:
             if file is not None:
                 file.flush()
         if self._failing:
@@ -291,6 +301,7 @@ class RecordingWriter:
             folder, run = self._folders.claim("process")
             self._process = EventFile(folder, self._origin, form.FILE_SUFFIX)
             self.folder = None if is_remote(folder) else folder
+            self._parts, self._history = Parts(folder, self._origin, self._begin_part), None
             self.update_header(run=run)
         with self._lock:
             labels = [gpu["label"] for gpu in self._gpus]
@@ -309,16 +320,35 @@ class RecordingWriter:
         self._runs.clear()
         self.facts.extendleft(reversed(self._told_facts.items()))
 
+    def _begin_part(self, part: EventFile) -> None:
+        """A part is read by itself, so it begins with the head."""
+        if self._history is None:
+            self._history = self._new_history()
+        part.record(form.TAG_RECORDING, self._head(), 0, (self._last_wall_ns or self._origin.now_ns()) / 1e9)
+
+    def _new_history(self) -> History:
+        gpus = len(self._gpus)
+        return History(lambda: Folder(gpus, METRICS), (gpus, len(METRICS)))
+
+    def _head(self) -> bytes:
+        with self._lock:
+            return _json({**self._header, "gpus": [{**gpu, "run": self._runs.get(gpu["label"])} for gpu in self._gpus]})
+
     def _drain(self, last: bool) -> None:
         # First: what is read later needs to know the GPUs.
         with self._lock:
             changed, self._header_changed = self._header_changed, False
-            header = {**self._header, "gpus": [{**gpu, "run": self._runs.get(gpu["label"])} for gpu in self._gpus]}
         if changed:
-            self._record(form.TAG_RECORDING, _json(header))
+            self._record(form.TAG_RECORDING, self._head())
         self._drain_samples(last)
-        self._drain_steps()
-        spans = _take(self.spans)
+        self._drain_steps(last)
+        if self._history is not None:
+            intervals, steps = self._history.take(last)
+            for tag, block in ((form.TAG_HISTORY, intervals), (form.TAG_HISTORY_STEPS, steps)):
+                if block is not None:
+                    self._record(tag, block)
+        spans = [span for span in _take(self.spans) if self._has_room_for(span[0])]
+        self._spans_written += len(spans)
         if spans:
             self._record(form.TAG_SPANS, _json(spans))
         for name, values in _take(self.facts):
@@ -331,9 +361,17 @@ class RecordingWriter:
         if notes:
             self._record(form.TAG_NOTES, _json(notes))
 
+    def _has_room_for(self, kind: str) -> bool:
+        """Garbage is collected thousands of times a day: beyond so many spans only the others are kept."""
+        return self._spans_written < MOST_SPANS and (
+            kind != "garbage_collection" or self._spans_written < MOST_COLLECTIONS
+        )
+
     def _drain_samples(self, last: bool) -> None:
         if self._fold is None:
             return
+        if self._history is not None and self._history.gpus != len(self._gpus):
+            self._history = self._new_history()  # the driver came late
         samples = _take(self.samples)
         for at in range(0, len(samples), _TICKS_A_BLOCK):
             block = samples[at : at + _TICKS_A_BLOCK]
@@ -342,9 +380,11 @@ class RecordingWriter:
             # As [metrics, GPUs, ticks], which lies like values beside each other and so compresses well.
             values = np.stack([sample[2] for sample in block]).transpose(2, 1, 0)
             self._last_wall_ns = int(wall_ns[-1])
-            self._record(form.TAG_SAMPLES, form.encode_samples(wall_ns, step, values))
+            self._record(form.TAG_SAMPLES, form.encode_samples(wall_ns, step, values), part=True)
         for wall, number, row in samples:
             self._fold.add(row)
+            if self._history is not None:
+                self._history.add(wall, number, row)
             due = self._clock.due(wall, number)
             if due is not None:
                 self._point(due, wall)
@@ -360,13 +400,26 @@ class RecordingWriter:
             if values:
                 file.scalars(values, step, wall_ns / 1e9)
 
-    def _drain_steps(self) -> None:
+    def _drain_steps(self, last: bool) -> None:
         rows = _take(self.steps)
         for at in range(0, len(rows), _STEPS_A_BLOCK):
             table = np.array(rows[at : at + _STEPS_A_BLOCK], np.int64).T
-            self._record(form.TAG_STEPS, form.encode_steps(table))
-        if rows:
+            self._record(form.TAG_STEPS, form.encode_steps(table), part=True)
+        if self._history is not None and rows:
+            self._history.add_steps(rows)
+        self._training_rows += rows
+        if self._training_rows and (last or self._training_due(self._training_rows[-1][1])):
+            rows, self._training_rows = self._training_rows, []
             self._training_point(rows)
+
+    def _training_due(self, end_ns: int) -> bool:
+        """Whether a point may come: as those of the GPUs, they become rarer as the run grows older."""
+        if self._training_first_ns is None:
+            self._training_first_ns = end_ns
+        if end_ns - self._training_last_ns < (end_ns - self._training_first_ns) / DENSEST:
+            return len(self._training_rows) >= MOST_QUEUED
+        self._training_last_ns = end_ns
+        return True
 
     def _training_point(self, rows: list[StepRow]) -> None:
         """Mean step time and rate of the steps since the last point, in the process's own run."""
@@ -388,13 +441,15 @@ class RecordingWriter:
         assert self._process is not None
         self._process.scalars(values, self._last_training_step, end_ns / 1e9)
 
-    def _record(self, tag: str, content: bytes) -> None:
-        assert self._process is not None
-        self._process.record(tag, content, self._numbers[tag], (self._last_wall_ns or self._origin.now_ns()) / 1e9)
+    def _record(self, tag: str, content: bytes, part: bool = False) -> None:
+        """Write a record into the recording's own file, or into its newest part where it may go there."""
+        assert self._process is not None and self._parts is not None
+        file = self._parts.file_for(self._process) if part else self._process
+        file.record(tag, content, self._numbers[tag], (self._last_wall_ns or self._origin.now_ns()) / 1e9)
         self._numbers[tag] += 1
 
     def _close(self) -> None:
-        for file in [self._process, *self._files]:
+        for file in [self._process, None if self._parts is None else self._parts.current, *self._files]:
             if file is not None:
                 try:
                     file.close()

@@ -13,7 +13,7 @@ from tb_gpu_doctor.packing.names import Names
 from tb_gpu_doctor.packing.telemetry_rewrite import redacted_file_name, redacted_run
 from tb_gpu_doctor.recording_format import FOLDER
 from tb_gpu_doctor.traces.sessions import PROFILE_FOLDER, ProfileFile, Session
-from tb_gpu_doctor.traces.telemetry_homes import Home, recording_files
+from tb_gpu_doctor.traces.telemetry_homes import Home, part_files, recording_files
 from tb_gpu_doctor.traces.torch_names import natural_key, torch_stem, worker_of
 
 _TIME = re.compile(r"^\d{4}_\d\d_\d\d_\d\d_\d\d_\d\d(?:_\d+)?$")
@@ -138,6 +138,7 @@ def _torch_name(name: str, names: Names | None) -> str:
 def _home_files(home: Home, slim: bool) -> list[str]:
     """The recordings of a home, and beside them the GPUs' scalars unless they are to be left out."""
     recordings = [path for path, _ in recording_files(home.folder)]
+    recordings += [part for path in recordings for part in part_files(path)]
     if slim or is_remote(home.folder):
         return recordings
     found = set(recordings)

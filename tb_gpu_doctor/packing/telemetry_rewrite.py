@@ -15,6 +15,7 @@ from tb_gpu_doctor.telemetry.recordings import lock_stacks
 _FILE = re.compile(
     r"^(?P<head>events\.out\.tfevents\.\d+)\.(?P<host>.+)\.(?P<pid>\d+)\.(?P<number>\d+)(?P<end>\.\w+)?$"
 )
+_PART = re.compile(r"part_\d{1,9}" + re.escape(form.PART_SUFFIX))
 _HEAD = struct.Struct("<Q4x")
 _FOOT_BYTES = 4
 _FIELD_NAME = re.compile(r"^[a-z][a-z0-9_]{0,63}$|^[\d-]+$")
@@ -100,7 +101,7 @@ def redacted_file_name(name: str, names: Names) -> str:
     """The name of an event file without its host and process."""
     match = _FILE.match(name)
     if match is None:
-        return names.name(name)
+        return name if _PART.fullmatch(name) else names.name(name)
     host, pid = names.host(match["host"]), names.pid(int(match["pid"]))
     return f"{match['head']}.{host}.{pid}.{match['number']}{match['end'] or ''}"
 
@@ -116,7 +117,7 @@ def redacted_run(run: str, names: Names) -> str:
 
 
 def _record(tag: str, content: bytes, names: Names) -> bytes | None:
-    if tag in (form.TAG_SAMPLES, form.TAG_STEPS):
+    if tag in (form.TAG_SAMPLES, form.TAG_STEPS, form.TAG_HISTORY, form.TAG_HISTORY_STEPS):
         return content
     try:
         values = json.loads(content)

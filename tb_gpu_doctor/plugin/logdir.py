@@ -223,18 +223,19 @@ def telemetry_state(folder: str, now_unix_s: float) -> str:
     Telemetry of a training that still runs grows all the time, and a profile must not be analysed anew for each sample:
     a growing recording changes its name each time it has doubled, and once more when it is at rest.
     """
-    from tb_gpu_doctor.traces.telemetry_homes import recording_files
+    from tb_gpu_doctor.traces.telemetry_homes import part_files, recording_files
 
     if is_remote(folder):  # asking a store for it at each scan would cost too much
         return ""
     parts = []
     for path, _ in recording_files(folder):
         try:
-            stat = os.stat(path)
+            stats = [os.stat(path), *map(os.stat, part_files(path))]
         except OSError:
             continue
-        at_rest = abs(now_unix_s - stat.st_mtime) > TELEMETRY_REST_S
-        size = f"{stat.st_size} {stat.st_mtime_ns}" if at_rest else f"about 2**{stat.st_size.bit_length()}"
+        newest, size_bytes = max(stat.st_mtime_ns for stat in stats), sum(stat.st_size for stat in stats)
+        at_rest = abs(now_unix_s - newest / 1e9) > TELEMETRY_REST_S
+        size = f"{size_bytes} {newest}" if at_rest else f"about 2**{size_bytes.bit_length()}"
         parts.append(f"{path}\0{size}")
     return "\0".join(parts)
 

@@ -68,6 +68,7 @@ def level_of(series: GpuSeries, metric: str, points: int, window_ns: tuple[int, 
         window_ns,
         counter=known is not None and known.counter,
         bits=metric == "clock_event_reasons",
+        extremes=series.extremes(metric),
     )
     return drawn if drawn.samples else None
 

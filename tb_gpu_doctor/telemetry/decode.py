@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from tb_gpu_doctor import recording_format as form
 from tb_gpu_doctor.metrics import BY_ID
-from tb_gpu_doctor.recording_format import MAX_BLOCK_BYTES, PLUGIN_NAME, DamagedBlock, SampleBlock
+from tb_gpu_doctor.recording_format import MAX_BLOCK_BYTES, PLUGIN_NAME, DamagedBlock, HistoryBlock, SampleBlock
 from tb_gpu_doctor.telemetry.series import (
     BatchPoint,
     BatchSweep,
@@ -107,6 +107,8 @@ def read_records(path: str, offset: int, take: Callable[[Record], None]) -> int:
 # 8 GPUs once a second for two days; half a gigabyte.
 MAX_VALUES = 60_000_000
 _BLOCKS_A_PIECE = 256
+# As `series.seconds`: a longer time before a sample is a pause.
+_LONGEST_TICKS = 5.0
 # Blocks are small for what they unpack to: a piece is made before they hold more than this.
 _VALUES_A_PIECE = 4_000_000
 
@@ -126,6 +128,53 @@ class Columns:
     wall_ns: Times
     step: Times
     values: dict[str, Values]
+
+
+def joined(parts: Sequence[Columns]) -> Columns:
+    """Columns one behind the other; a metric that one of them lacks is NaN there."""
+    names = {name: part.values[name].shape[0] for part in parts for name in part.values}
+    values = {
+        name: np.concatenate(
+            [part.values.get(name, np.full((gpus, len(part.wall_ns)), np.nan)) for part in parts], axis=1
+        )
+        for name, gpus in names.items()
+    }
+    wall_ns, step = (np.concatenate([getattr(part, name) for part in parts]) for name in ("wall_ns", "step"))
+    if bool((np.diff(wall_ns) > 0).all()):
+        return Columns(wall_ns, step, values)
+    order = np.unique(wall_ns, return_index=True)[1]
+    return Columns(wall_ns[order], step[order], {name: column[:, order] for name, column in values.items()})
+
+
+def within(columns: Columns, after_ns: int, before_ns: int) -> Columns:
+    """Those between two times."""
+    keep = (columns.wall_ns > after_ns) & (columns.wall_ns < before_ns)
+    return Columns(columns.wall_ns[keep], columns.step[keep], {n: c[:, keep] for n, c in columns.values.items()})
+
+
+def _lengths(wall_ns: Times, intervals: slice) -> Values:
+    """How long each row stands for, in seconds: an interval for itself, a sample for the time before it but pauses."""
+    passed = np.diff(wall_ns, prepend=wall_ns[:1]) / 1e9
+    sample = np.ones(len(wall_ns), np.bool_)
+    sample[intervals] = False
+    ticks = passed[1:][sample[1:] & sample[:-1]]
+    tick = float(np.median(ticks)) if len(ticks) else 1.0
+    passed[:1] = tick
+    return np.where(sample, np.minimum(passed, _LONGEST_TICKS * tick), passed)
+
+
+@dataclass(frozen=True)
+class _Intervals:
+    """What is left of old samples: their rows, and the extremes in each.
+
+    Attributes:
+        lengths_s: of all rows.
+    """
+
+    rows: slice
+    low: Columns
+    high: Columns
+    lengths_s: Values
 
 
 @dataclass(frozen=True)
@@ -258,6 +307,7 @@ def _bits(values: Values) -> NDArray[np.int64]:
 
 # What one recording may hold in memory beside its samples: ten steps a second for four days.
 MAX_STEPS = 4_000_000
+MAX_HISTORY_BLOCKS = 20_000
 MAX_SPANS = 200_000
 MAX_NOTES = 1_000
 MAX_FACTS = 200
@@ -296,6 +346,10 @@ class RecordingState:
         self.sweeps: list[dict[str, Any]] = []
         self._store: ColumnStore | None = None
         self._early: deque[SampleBlock] = deque(maxlen=_MOST_EARLY)
+        # Of its parts, in their order; each has a head of its own.
+        self.parts: list[RecordingState] = []
+        self._history: list[HistoryBlock] = []
+        self._history_steps: list[NDArray[np.int64]] = []
         self._steps: deque[NDArray[np.int64]] = deque()
         self._step_count = 0
         self._spans: list[Span] = []
@@ -323,6 +377,12 @@ class RecordingState:
             while self._step_count > MAX_STEPS:
                 self.truncated = True
                 self._step_count -= self._steps.popleft().shape[1]
+        elif record.tag == form.TAG_HISTORY:
+            if len(self._history) < MAX_HISTORY_BLOCKS:
+                self._history.append(form.decode_history(record.content))
+        elif record.tag == form.TAG_HISTORY_STEPS:
+            if len(self._history_steps) < MAX_HISTORY_BLOCKS:
+                self._history_steps.append(form.step_deltas(record.content))
         elif record.tag == form.TAG_RECORDING:
             self._take_header(_mapping(json.loads(record.content)))
         elif record.tag == form.TAG_SPANS:
@@ -374,7 +434,7 @@ class RecordingState:
         header = self.header
         if not header:
             raise DamagedBlock("no head")
-        steps = form.join_steps(self._steps)
+        steps = self._all_steps()
         environment = _mapping(self._facts.get(FACT_ENVIRONMENT) or {})
         growth = header.get("memory_growth", environment.get("memory_growth"))
         return Recording(
@@ -407,11 +467,43 @@ class RecordingState:
             facts[form.FACT_LOCK_HELD] = {"resumed": False, "written_unix_ns": written, "threads": threads}
         return facts
 
+    def _all_steps(self) -> NDArray[np.int64]:
+        """int64[5, steps]: of the recording's own file, some of those whose parts are deleted, and of its parts."""
+        own = form.join_steps(self._steps)
+        recent = np.concatenate([np.zeros((5, 0), np.int64), *(form.join_steps(p._steps) for p in self.parts)], axis=1)
+        old = form.join_steps(self._history_steps)
+        after = own[1, -1] if own.shape[1] else -(1 << 62)
+        before = recent[1, 0] if recent.shape[1] else 1 << 62
+        return np.concatenate((own, old[:, (old[1] > after) & (old[1] < before)], recent), axis=1)
+
+    def _columns(self) -> tuple[Columns, _Intervals | None]:
+        """All samples in a row, of a long recording with the intervals that are left of old ones."""
+        assert self._store is not None
+        own = self._store.columns()
+        parts = [part._store.columns() for part in self.parts if part._store and part._store.gpus == self._store.gpus]
+        if not self._history:
+            return (joined([own, *parts]) if parts else own), None
+        after = int(own.wall_ns[-1]) if len(own.wall_ns) else -(1 << 62)
+        before = next((int(part.wall_ns[0]) for part in parts if len(part.wall_ns)), 1 << 62)
+        found = []
+        for which in ("folded", "low", "high"):
+            store = ColumnStore(self._store.metrics, self._store.gpus)
+            for block in self._history:
+                store.add(getattr(block, which))
+            found.append(within(store.columns(), after, before))
+        folded, low, high = found
+        everything = joined([own, folded, *parts])
+        rows = np.flatnonzero((everything.wall_ns > after) & (everything.wall_ns < before))
+        place = slice(int(rows[0]), int(rows[-1]) + 1) if len(rows) else slice(0, 0)
+        if len(rows) != len(low.wall_ns) or place.stop - place.start != len(rows):
+            return everything, None  # times that turn back: of another writer
+        return everything, _Intervals(place, low, high, _lengths(everything.wall_ns, place))
+
     def _series(self, run: str) -> tuple[GpuSeries, ...]:
         if self._store is None:
             return ()
         parent = run.rsplit("/", 1)[0] if "/" in run else ""
-        columns = self._store.columns()
+        columns, old = self._columns()
         series = []
         for number, gpu in enumerate(self._gpus):
             values = {name: column[number] for name, column in columns.values.items()}
@@ -422,6 +514,10 @@ class RecordingState:
                     wall_ns=columns.wall_ns,
                     step=columns.step,
                     values={name: column for name, column in values.items() if not np.isnan(column).all()},
+                    intervals=(0, 0) if old is None else (old.rows.start, old.rows.stop),
+                    low={} if old is None else {name: column[number] for name, column in old.low.values.items()},
+                    high={} if old is None else {name: column[number] for name, column in old.high.values.items()},
+                    weight_s=None if old is None else old.lengths_s,
                 )
             )
         return tuple(series)

@@ -15,7 +15,7 @@ from tb_gpu_doctor.files.addresses import is_remote, local_path, shown
 from tb_gpu_doctor.files.fetching import local_copy
 from tb_gpu_doctor.files.parallel_calls import in_parallel
 from tb_gpu_doctor.files.system import Entry, Files, files_at
-from tb_gpu_doctor.recording_format import FILE_SUFFIX, STACKS_FILE
+from tb_gpu_doctor.recording_format import FILE_SUFFIX, PART_SUFFIX, STACKS_FILE
 from tb_gpu_doctor.telemetry.decode import DamagedFile, LockStacks, RecordingState, Words, read_records, sweep_of
 from tb_gpu_doctor.telemetry.series import BatchSweep, Recording, Telemetry
 from tb_gpu_doctor.texts import DEFAULT_LANGUAGE, languages
@@ -36,6 +36,7 @@ class RecordingFile:
     Attributes:
         path: of the event file.
         run: its folder below the logdir, with ``/``; "" where the logdir itself is that folder.
+        parts: of a long recording, in their order.
     """
 
     path: str
@@ -43,6 +44,12 @@ class RecordingFile:
     size_bytes: int
     modified_ns: int
     inode: int
+    parts: tuple[RecordingFile, ...] = ()
+
+    @property
+    def all_bytes(self) -> int:
+        """Of the recording with its parts."""
+        return self.size_bytes + sum(part.size_bytes for part in self.parts)
 
 
 def find_recordings(
@@ -64,7 +71,7 @@ def _walk(root: str, problems: list[tuple[str, str]]) -> Iterator[RecordingFile]
     if files.isfile(root):
         found = _file(files, root, "")
         if found is not None:
-            yield found
+            yield replace(found, parts=_parts_beside(files, root))
         return
     files.refresh(root, LISTING_AGE_S)
     seen: set[tuple[int, int]] = set()
@@ -84,15 +91,32 @@ def _walk(root: str, problems: list[tuple[str, str]]) -> Iterator[RecordingFile]
         except (OSError, ValueError) as error:
             problems.append((folder, getattr(error, "strerror", None) or str(error)))
             continue
+        parts = [part for entry in reversed(entries) if (part := _part(files, entry)) is not None]
         for entry in entries:
             if entry.name.endswith(FILE_SUFFIX) and "tfevents" in entry.name:
                 found = _file(files, entry.path, run)
                 if found is not None:
-                    yield found
+                    # One process writes into a folder: should there be two recordings, the first one has the parts.
+                    yield replace(found, parts=tuple(parts))
+                    parts = []
             elif depth < MAX_DEPTH and _is_folder(entry):
                 (links if entry.is_symlink() else stack).append(
                     (entry.path, f"{run}/{entry.name}" if run else entry.name, depth + 1)
                 )
+
+
+def _part(files: Files, entry: Entry) -> RecordingFile | None:
+    return _file(files, entry.path, "") if entry.name.endswith(PART_SUFFIX) else None
+
+
+def _parts_beside(files: Files, path: str) -> tuple[RecordingFile, ...]:
+    """The parts of a recording that was named by its own path."""
+    try:
+        with files.scandir(os.path.dirname(path) or ".") as listing:
+            entries = sorted(listing, key=lambda entry: entry.name)
+    except (OSError, ValueError):
+        return ()
+    return tuple(part for entry in entries if (part := _part(files, entry)) is not None)
 
 
 def _file(files: Files, path: str, run: str) -> RecordingFile | None:
@@ -137,6 +161,7 @@ class _Known:
     offset: int = 0
     state: RecordingState = field(default_factory=RecordingState)
     problem: str | None = None
+    parts: dict[str, _Known] = field(default_factory=dict)
 
 
 class TelemetryReader:
@@ -164,8 +189,10 @@ class TelemetryReader:
         for file, entry in zip(chosen, self._read_files(chosen, is_remote(root)), strict=True):
             known[file.path] = entry
             name = _shown(file.path, root)
-            if entry.problem is not None:
-                problems.append(_say("damaged", language, name, entry.problem))
+            reasons = (one.problem for one in (entry, *entry.parts.values()) if one.inode != _NO_INODE or one is entry)
+            problem = next((reason for reason in reasons if reason is not None), None)
+            if problem is not None:
+                problems.append(_say("damaged", language, name, problem))
             if entry.state.damaged:
                 problems.append(_say("records_lost", language, name, count=entry.state.damaged))
             if entry.state.ticks_a_sample > 1:
@@ -196,10 +223,18 @@ class TelemetryReader:
         return entries
 
     def _read_file(self, file: RecordingFile) -> _Known:
-        entry = self._known.get(file.path)
+        """A recording with its parts; of those that were deleted nothing is kept, since the history tells of them."""
+        entry = self._read_one(file, self._known.get(file.path))
+        known = entry.parts
+        entry.parts = {part.path: self._read_one(part, known.get(part.path)) for part in file.parts}
+        read = [part for part in entry.parts.values() if part.inode != _NO_INODE]
+        entry.state.parts = [part.state for part in read]
+        entry.state.lock_stacks = None if is_remote(file.path) else lock_stacks(file.path)
+        return entry
+
+    def _read_one(self, file: RecordingFile, entry: _Known | None) -> _Known:
         if entry is None or entry.inode != file.inode or file.size_bytes < entry.offset:
             entry = _Known(file.inode)
-        entry.state.lock_stacks = None if is_remote(file.path) else lock_stacks(file.path)
         if entry.problem is not None or entry.offset == file.size_bytes:
             return entry
         try:
@@ -231,7 +266,7 @@ def _newest(files: list[RecordingFile]) -> list[RecordingFile]:
     chosen: list[RecordingFile] = []
     total = 0
     for file in sorted(files, key=lambda file: file.modified_ns, reverse=True)[:MAX_RECORDINGS]:
-        total += file.size_bytes
+        total += file.all_bytes
         if total > MAX_BYTES and chosen:
             break
         chosen.append(file)

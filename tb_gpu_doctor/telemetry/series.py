@@ -44,7 +44,11 @@ class GpuSeries:
         run: folder of the event files below the logdir.
         wall_ns: int64[n], Unix time in nanoseconds, increasing.
         step: int64[n], the training step at that time, -1 where unknown.
-        values: float64[n] by metric id (`tb_gpu_doctor.metrics`), NaN where a tick had no value.
+        values: float64[n] by metric id (`tb_gpu_doctor.metrics`), NaN where a tick had no value. Of old samples of a
+            long recording only intervals are left, each with what its samples fold to by the metric's rule.
+        intervals: the rows from the first to before the second number are such intervals.
+        low, high: by metric id the least and the greatest of each of these; empty where every sample is there.
+        weight_s: float64[n], how long each row stands for; None where that follows from the times.
     """
 
     run: str
@@ -52,9 +56,22 @@ class GpuSeries:
     wall_ns: NDArray[np.int64]
     step: NDArray[np.int64]
     values: Mapping[str, NDArray[np.float64]]
+    intervals: tuple[int, int] = (0, 0)
+    low: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    high: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    weight_s: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.wall_ns)
+
+    def extremes(self, metric: str) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """Least and greatest of what each row stands for, float64[n] each; None where that is the value itself."""
+        if metric not in self.low or metric not in self.high:
+            return None
+        low, high = self.values[metric].copy(), self.values[metric].copy()
+        rows = slice(*self.intervals)
+        low[rows], high[rows] = self.low[metric], self.high[metric]
+        return low, high
 
 
 @dataclass(frozen=True)
@@ -182,6 +199,8 @@ _LONGEST_TICKS = 5.0
 def seconds(series: GpuSeries) -> Float64:
     """How long each sample stands for, float64[n] seconds: the time since the one before, without pauses."""
     count = len(series)
+    if series.weight_s is not None:
+        return series.weight_s
     if count < 2:
         return np.full(count, 1.0)
     passed = np.diff(series.wall_ns) / 1e9
@@ -268,6 +287,7 @@ def level(
     window_ns: tuple[int, int] | None = None,
     counter: bool = False,
     bits: bool = False,
+    extremes: tuple[Float64, Float64] | None = None,
 ) -> Level:
     """At most ``points`` points of a series.
 
@@ -279,6 +299,7 @@ def level(
         window_ns: first and last time wanted; all by default.
         counter: whether the value only grows, so that a part's last value stands for it.
         bits: whether the value is a set of bits.
+        extremes: least and greatest value of what each row stands for; the value itself by default.
     """
     keep = np.isfinite(values)
     if bits:
@@ -286,8 +307,9 @@ def level(
     if window_ns is not None:
         keep &= (wall_ns >= window_ns[0]) & (wall_ns <= window_ns[1])
     when, at, value = wall_ns[keep], step[keep], values[keep]
+    least, most = (value, value) if extremes is None or bits or counter else (part[keep] for part in extremes)
     if len(value) <= points:
-        return Level(len(value), False, when, at, value, value, value)
+        return Level(len(value), bool((least < most).any()), when, at, least, value, most)
     first, last = window_ns or (int(when[0]), int(when[-1]))
     # Exact in integers: nanoseconds since 1970 times points do not fit into 64 bits, so parts go by their length.
     length = max(1, -(-(last - first + 1) // points))
@@ -301,7 +323,7 @@ def level(
     if bits:
         together = np.bitwise_or.reduceat(value.astype(np.int64), starts).astype(np.float64)
         return Level(len(value), True, middle, last_step, together, together, together)
-    low, high = np.minimum.reduceat(value, starts), np.maximum.reduceat(value, starts)
+    low, high = np.minimum.reduceat(least, starts), np.maximum.reduceat(most, starts)
     # Sums of bytes over hours lose nothing that a drawing shows; the bounds hold for rounded means too.
     mean = value[ends - 1] if counter else np.clip(np.add.reduceat(value, starts) / counts, low, high)
     return Level(len(value), True, middle, last_step, low, mean, high)

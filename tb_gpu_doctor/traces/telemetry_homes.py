@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tb_gpu_doctor.files.system import files_at
-from tb_gpu_doctor.recording_format import FILE_SUFFIX, FOLDER
+from tb_gpu_doctor.recording_format import FILE_SUFFIX, FOLDER, PART_SUFFIX
 
 # Deeper than a host, a process and what a remote store adds, no monitor writes.
 _MAX_DEPTH = 4
@@ -49,6 +49,16 @@ def recording_files(folder: str) -> list[tuple[str, str]]:
             except OSError:
                 continue
     return sorted(found)
+
+
+def part_files(path: str) -> list[str]:
+    """The parts beside a recording, by name."""
+    files = files_at(path)
+    try:
+        with files.scandir(os.path.dirname(path) or ".") as entries:
+            return sorted(entry.path for entry in entries if entry.name.endswith(PART_SUFFIX) and entry.is_file())
+    except (OSError, ValueError):
+        return []
 
 
 def nearest_homes(run: str, homes: Iterable[str]) -> tuple[str, ...]:
