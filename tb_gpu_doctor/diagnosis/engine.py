@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -32,6 +34,8 @@ from tb_gpu_doctor.telemetry.joining import Joined
 MAX_KERNELS = 50
 _MAX_WARNINGS = 50
 _MAX_RANKS = 16
+# What file names end in behind the name of their worker.
+_SUFFIX = re.compile(r"\.(?:xplane\.pb|(?:pt\.)?(?:trace\.)?json)(?:\.gz)?$")
 
 
 def diagnose_files(
@@ -63,7 +67,8 @@ def diagnose_context(
     """As `diagnose_files`, for who wants to know afterwards what the rules have read, the job above all."""
     files = context.files
     findings = finish_findings(context, [f for rule in rules() if rule.beside_profile for f in rule.check(context)])
-    reasons = _doubts(context, findings)
+    unread = _unread(context, failures)
+    reasons = (*_doubts(context, findings), *((unread,) if unread else ()))
     waits = _communication_waits(context)
     windows = [file.window.length for file in files if file.window is not None]
     recordings = [file.recorded[1] - file.recorded[0] for file in files if file.recorded is not None]
@@ -77,6 +82,7 @@ def diagnose_context(
         window=max(windows, default=None),
         recorded=max(recordings, default=None),
         warnings=_warnings(context, failures),
+        incomplete=unread,
         gpus=tuple(
             _gpu(context, which, index, waits.get((which, index)))
             for which, file in enumerate(files)
@@ -156,6 +162,16 @@ def _doubts(context: Context, findings: Sequence[Finding]) -> tuple[Phrase, ...]
         words = Phrase(f"report.causes.{part}") if kind == "idle" else Phrase(f"report.parts.{part}")
         doubts.append(Phrase(f"report.doubts.untold_{kind}", {"share": share, "part": words, "most": untold[part]}))
     return tuple(doubts)
+
+
+def _unread(context: Context, failures: Sequence[ProfileError]) -> Phrase | None:
+    """Which files of the session could not be read: a worker that nobody saw may be the one that is late."""
+    if not failures:
+        return None
+    names = tuple(_SUFFIX.sub("", os.path.basename(error.path)) or error.path for error in failures[:_MAX_RANKS])
+    names += ("…",) if len(failures) > _MAX_RANKS else ()
+    facts = {"count": len(failures), "total": len(failures) + len(context.files), "hosts": names}
+    return Phrase("report.doubts.files_missing", facts)
 
 
 def untold_parts(context: Context, findings: Sequence[Finding]) -> dict[str, float]:

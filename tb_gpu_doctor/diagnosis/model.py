@@ -182,6 +182,8 @@ class Diagnosis:
         kernels: longest total first.
         findings: most expensive first.
         telemetry: what was recorded beside it, None where nothing was.
+        incomplete: which files of the session could not be read, None where all could; also one of the
+            reasons.
     """
 
     verdict: Verdict
@@ -198,3 +200,4 @@ class Diagnosis:
     kernels: tuple[KernelReport, ...]
     findings: tuple[Finding, ...]
     telemetry: TelemetryReport | None = None
+    incomplete: Phrase | None = None

@@ -119,11 +119,11 @@ def lane_argument(request: Request, count: int) -> int | None:
 
 
 def series_arguments(request: Request) -> tuple[list[str], int]:
-    """The metrics asked for, at most `MAX_METRICS`, and the most points of each series."""
+    """The metrics asked for, at most `MAX_METRICS`, and the most points of each series; ``metric=`` asks for none."""
     from tb_gpu_doctor.plugin.telemetry_curves import DEFAULT_POINTS, MAX_POINTS
 
     names = list(dict.fromkeys(name for name in name_argument(request, "metric").split(",") if name))
-    if not names or len(names) > MAX_METRICS or any(name not in BY_ID for name in names):
+    if "metric" not in request.args or len(names) > MAX_METRICS or any(name not in BY_ID for name in names):
         raise RequestError(400, "bad_parameter", name="metric")
     return names, int_argument(request, "points", 2, MAX_POINTS, default=DEFAULT_POINTS)
 

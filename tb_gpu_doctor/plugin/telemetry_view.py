@@ -143,7 +143,9 @@ class TelemetryView:
         joined = any(recording is other for other in self._joined.recordings)
         reason = next((note for run, note in self._joined.reasons if run == recording.run), None)
         because = None
-        if self._is_profile and not joined and reason is not None:
+        # Where no GPU was recorded there is nothing to join.
+        joinable = self._is_profile and bool(recording.gpus)
+        if joinable and not joined and reason is not None:
             params = {**reason.params, "runs": (recording.run,), "recordings": 1}
             because = say(dataclasses.replace(reason, params=params), lang)
         span = extent(recording)
@@ -158,7 +160,7 @@ class TelemetryView:
             "simulated": recording.simulated,
             "memory_growth": recording.memory_growth,
             "judged": joined,
-            "joined": joined if self._is_profile else None,
+            "joined": joined if joinable else None,
             "not_joined_because": because,
             "start_unix_ms": None if span is None else unix_ms(span[0]),
             "end_unix_ms": None if span is None else unix_ms(span[1]),

@@ -57,6 +57,7 @@ def to_dict(diagnosis: Diagnosis, lang: str = "en") -> dict[str, Any]:
             "format": diagnosis.format,
             "window_ms": milliseconds(diagnosis.window),
             "recorded_ms": milliseconds(diagnosis.recorded),
+            "incomplete": None if diagnosis.incomplete is None else say(diagnosis.incomplete, lang),
             # What takes the certainty away comes first: the structure has no other place for it.
             "warnings": [say(phrase, lang) for phrase in (*diagnosis.reasons, *diagnosis.warnings)],
         },

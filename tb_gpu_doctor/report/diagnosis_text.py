@@ -299,10 +299,14 @@ def verdict_sentence(diagnosis: Diagnosis, lang: str) -> str:
     """The finding or the reason behind the verdict."""
     if diagnosis.verdict in ("critical", "warning"):
         worst = next(f for f in diagnosis.findings if f.severity == diagnosis.verdict and not f.is_about_profile)
-        return say(worst.title, lang)
+        title = say(worst.title, lang)
+        return title if diagnosis.incomplete is None else f"{title}. {say(diagnosis.incomplete, lang)}"
     # Of telemetry alone the first reason says what was looked for.
     summary = [] if diagnosis.format == "telemetry" else [text(f"report.summary.{diagnosis.verdict}", lang)]
-    return " ".join([*summary, *(say(reason, lang) for reason in diagnosis.reasons[:1])])
+    told = [say(reason, lang) for reason in diagnosis.reasons[:1]]
+    if diagnosis.incomplete is not None and say(diagnosis.incomplete, lang) not in told:
+        told.append(say(diagnosis.incomplete, lang))
+    return " ".join([*summary, *told])
 
 
 def _finding_title(finding: Finding, lang: str) -> Text:

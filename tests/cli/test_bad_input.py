@@ -173,7 +173,8 @@ def test_one_broken_host_does_not_hide_the_others(tmp_path: Path, capsys: Output
     session_file(tmp_path, "c").write_bytes(b"")
     data = diagnosed(capsys, tmp_path)
     assert data["profile"]["hosts"] == ["a"]
-    first, second = data["profile"]["warnings"]
+    missing, first, second = data["profile"]["warnings"]
+    assert "2 of 3 files missing: b and c" in missing and missing == data["profile"]["incomplete"]
     assert "b.xplane.pb" in first and "c.xplane.pb" in second
 
 

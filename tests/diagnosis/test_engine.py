@@ -159,6 +159,21 @@ def test_warnings_tell_of_files_left_out_and_of_repairs() -> None:
     )
 
 
+def test_a_file_that_could_not_be_read_takes_the_green_away_and_is_named() -> None:
+    failures = [
+        ProfileError("truncated", f"/logs/{name}", missing_bytes=9)
+        for name in ("b.c.xplane.pb", "d_1.7.pt.trace.json.gz")
+    ]
+    whole = diagnosed([profile(1)])
+    assert (whole.verdict, whole.incomplete, whole.reasons) == ("ok", None, ())
+    part = diagnosed([profile(1)], failures=failures)
+    told = Phrase("report.doubts.files_missing", {"count": 2, "total": 3, "hosts": ("b.c", "d_1.7")})
+    assert (part.verdict, part.incomplete, part.reasons) == ("cannot_tell", told, (told,))
+    sick = diagnosed([profile(1, idle={Cause.INPUT: 0.6})], failures=failures)
+    assert (sick.verdict, sick.incomplete) == ("critical", told)
+    assert len(diagnosed([profile(1)], failures=failures * 20).reasons[0].params["hosts"]) == 17
+
+
 def test_steps_are_those_of_the_hosts_together() -> None:
     diagnosis = diagnosed([profile(1, label="a", steps=9), profile(1, label="b", steps=10, step_ms=200)])
     assert (diagnosis.steps.count, diagnosis.steps.source) == (10, "marked")

@@ -156,7 +156,7 @@ def test_a_broken_recording_is_named_and_hides_nothing(demo_logs: Path, tmp_path
 @pytest.mark.parametrize(
     "query",
     [
-        "", "metric=", "metric=nope", "metric=sm_clock_mhz,nope", "metric=sm_clock_mhz&points=1",
+        "", "metric=nope", "metric=sm_clock_mhz,nope", "metric=sm_clock_mhz&points=1",
         f"metric=sm_clock_mhz&points={MAX_POINTS + 1}", "metric=sm_clock_mhz&points=x",
         "metric=sm_clock_mhz&start_unix_ms=5", "metric=sm_clock_mhz&start_unix_ms=5&end_unix_ms=5",
         "metric=sm_clock_mhz&start_unix_ms=nan&end_unix_ms=5", "metric=sm_clock_mhz&start_unix_ms=1&end_unix_ms=1e99",
@@ -166,6 +166,11 @@ def test_a_broken_recording_is_named_and_hides_nothing(demo_logs: Path, tmp_path
 def test_bad_parameters(site: Site, query: str) -> None:
     answer = site.session(f"telemetry/series?{query}", "slow_gpu", PROFILE)
     assert answer.status_code == 400 and error_of(answer)["code"] == "bad_parameter"
+
+
+def test_where_no_gpu_was_recorded_there_is_no_curve_and_no_error(site: Site) -> None:
+    answer = site.session("telemetry/series?metric=", "slow_gpu", PROFILE)
+    assert answer.status_code == 200 and answer.json["series"] == []
 
 
 def test_unknown_sessions(site: Site) -> None:

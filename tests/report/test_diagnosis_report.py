@@ -74,9 +74,9 @@ FRAMEWORKS = {"jax": ("PjitFunction(f)",), "tensorflow": ("EagerExecute",), "ker
               "tf_data": ("Iterator::Map",), "unknown": ()}  # fmt: skip
 
 
-def report(name: str, framework: str = "tensorflow") -> DiagnosisReport:
+def report(name: str, framework: str = "tensorflow", complete: bool = False) -> DiagnosisReport:
     made = SCENARIOS[name](names=FRAMEWORKS[framework], host_event="work")
-    failures = [ProfileError("truncated", "/logs/x.xplane.pb", offset=3, missing_bytes=2)]
+    failures = [] if complete else [ProfileError("truncated", "/logs/x.xplane.pb", offset=3, missing_bytes=2)]
     return DiagnosisReport.of(diagnosed(made, run="r", session="s", failures=failures))
 
 
@@ -118,7 +118,7 @@ def test_every_situation_follows_the_schema(name: str, framework: str) -> None:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_languages_differ_in_words_only(name: str) -> None:
     def facts(value: Any, key: str = "") -> Any:
-        if key in ("title", "explanation", "advice", "check", "what", "language", "warnings"):
+        if key in ("title", "explanation", "advice", "check", "what", "language", "warnings", "incomplete"):
             return None
         if isinstance(value, dict):
             return {k: facts(v, k) for k, v in value.items()}
@@ -148,6 +148,7 @@ def test_the_structure_is_the_promised_one() -> None:
     assert data["schema_version"] == 1
     assert data["profile"] == {
         "run": "r", "session": "s", "hosts": ["worker0"], "format": "xplane", "window_ms": 1000.0, "recorded_ms": None,
+        "incomplete": "1 of 2 files missing: x. What it holds could not be read.",
         "warnings": data["profile"]["warnings"],
     }  # fmt: skip
     device = data["devices"][0]
@@ -188,7 +189,7 @@ def test_no_number_that_is_none_is_written(bad: float) -> None:
 def test_what_takes_the_certainty_away_comes_first_in_the_warnings() -> None:
     told = report("unexplained").to_dict()
     warnings = told["profile"]["warnings"]
-    assert "does not show why" in warnings[0] and "x.xplane.pb" in warnings[1]
+    assert "does not show why" in warnings[0] and "missing: x." in warnings[1] and "x.xplane.pb" in warnings[2]
     assert any("70%" in finding["title"] + finding["explanation"] for finding in told["findings"])
 
 

@@ -17,8 +17,9 @@ from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Evidence
 from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.phrase import Phrase
-from tb_gpu_doctor.report.diagnosis_text import _BAR_WIDTH, _broken, _cells, _moments, print_report
+from tb_gpu_doctor.report.diagnosis_text import _BAR_WIDTH, _broken, _cells, _moments, print_report, verdict_line
 from tb_gpu_doctor.report.sentences import error_sentence, say
+from tb_gpu_doctor.texts import text
 from tests.diagnosis.build import kernel, profile
 from tests.hosts import diagnosed
 from tests.report.test_diagnosis_report import FRAMEWORKS, SCENARIOS, report
@@ -99,11 +100,19 @@ def test_colour_only_where_asked() -> None:
     [("healthy", "HEALTHY"), ("input", "CRITICAL"), ("no_gpu", "CANNOT TELL"), ("underfilled", "WARNING")],
 )
 def test_the_verdict_is_at_the_top(name: str, word: str) -> None:
-    assert word in printed(report(name)).splitlines()[2]
+    assert word in printed(report(name, complete=True)).splitlines()[2]
+
+
+@pytest.mark.parametrize("name", ["healthy", "input", "unexplained"])
+def test_a_file_that_could_not_be_read_is_in_the_headline(name: str) -> None:
+    for lang, words in (("en", "1 of 2 files missing: x"), ("es", "Falta 1 de 2 archivos: x")):
+        line = verdict_line(report(name), lang).plain
+        assert words in line and line.count(words) == 1
+        assert text("report.verdicts.ok", lang) not in line
 
 
 def test_an_unexplained_idle_time_is_said_in_the_summary() -> None:
-    words = printed(report("unexplained"))
+    words = printed(report("unexplained", complete=True))
     head = " ".join(words.split("\n\n")[1].split())
     assert "CANNOT TELL" in head and "does not show why" in head and "70%" in words
 

@@ -104,6 +104,8 @@ export interface Diagnosis {
     format: string;
     window_ms: number | null;
     recorded_ms: number | null;
+    /** Which files of the session could not be read; null or absent where all could. */
+    incomplete?: string | null;
     warnings: string[];
   };
   devices: DeviceResult[];

@@ -36,6 +36,7 @@ const USUAL = ["utilization_percent", "power_watts", "temperature_celsius", "sm_
 /** Bits have no height: they are the bands of throttling. */
 const NO_CURVE = new Set(["clock_event_reasons"]);
 const POINTS = 700;
+const NO_SERIES: SeriesAnswer = { start_unix_ms: null, end_unix_ms: null, series: [] };
 
 export const metricName = (id: string): string => tId("metric", id);
 
@@ -362,10 +363,14 @@ function Part({ answer, data, metrics, axis }: PartProps) {
         ) : null,
       )}
       {gpus.length > MOST_LINES ? <p class="hint muted">{plural("curves_many", gpus.length)}</p> : null}
-      <p class="hint muted">{t("curves_key")}</p>
+      {charts.length ? <p class="hint muted">{t("curves_key")}</p> : null}
       <StepTimes recordings={answer.recordings} axis={axis} zoom={zoom} onZoom={onZoom} />
-      <h3 class="apart">{t("gpu_table")}</h3>
-      <GpuTable rows={table} metrics={metrics} />
+      {table.length ? (
+        <>
+          <h3 class="apart">{t("gpu_table")}</h3>
+          <GpuTable rows={table} metrics={metrics} />
+        </>
+      ) : null}
     </>
   );
 }
@@ -377,11 +382,14 @@ export function Curves({ answer, profile }: { answer: TelemetryAnswer; profile: 
   const axis: AxisKind = answer.steps_known && axisOf.value === "step" ? "step" : "time";
   const ids = metrics.map(({ id }) => id);
   const key = JSON.stringify([ids, window, answer.recordings.map(({ end_unix_ms }) => end_unix_ms)]);
-  const state = useLoad(series, profile, key, (options) => fetchSeries(profile, ids, window, POINTS, options));
+  // Without NVML there are steps and events, and no curve to ask for.
+  const state = useLoad(series, profile, key, (options) =>
+    ids.length ? fetchSeries(profile, ids, window, POINTS, options) : Promise.resolve(NO_SERIES),
+  );
   return (
     <>
       <Toolbar stepsKnown={answer.steps_known} whole={wholeWindow(answer)} />
-      <MetricChoice metrics={answer.metrics} shown={metrics} />
+      {metrics.length ? <MetricChoice metrics={answer.metrics} shown={metrics} /> : null}
       <LoadedView state={state} label={t("loading_telemetry")}>
         {(data) => <Part answer={answer} data={data} metrics={metrics} axis={axis} />}
       </LoadedView>

@@ -232,8 +232,9 @@ export function Findings({ result }: { result: Diagnosis }) {
             <ProfilerNote />
           </>
         ) : (
-          <p class="state good">
-            <Icon name="ok" /> {t(result.verdict === "cannot_tell" ? "findings_none_unknown" : "findings_none")}
+          <p class={result.verdict === "ok" ? "state good" : "state"}>
+            <Icon name={result.verdict === "ok" ? "ok" : "cannot_tell"} />{" "}
+            {t(result.verdict === "ok" ? "findings_none" : "findings_none_unknown")}
           </p>
         )}
       </Section>

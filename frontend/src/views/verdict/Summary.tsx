@@ -15,6 +15,7 @@ export function meanCompute(result: Diagnosis): number | null {
 /** Why nothing can be said (the first note does), and where to read what to do about it. */
 function cannotTell({ profile, findings }: Diagnosis): string {
   const parts = [profile.warnings[0] ?? t("verdict_cannot_tell_text")];
+  if (profile.incomplete && profile.incomplete !== parts[0]) parts.push(profile.incomplete);
   if (findings.some((finding) => finding.about === "profile")) parts.push(t("verdict_cannot_tell_findings"));
   return parts.join(" ");
 }
@@ -40,7 +41,8 @@ export function verdictSentence(result: Diagnosis): string {
     warnings ? plural("count_warning", warnings) : "",
   ].filter(Boolean);
   const key = critical + warnings === 1 ? "verdict_single_text" : "verdict_problem_text";
-  return `${t(key, { counts: counts.join(t("and")), worst: worst.title })}${cost}.${computing}`;
+  const incomplete = result.profile.incomplete ? ` ${result.profile.incomplete}` : "";
+  return `${t(key, { counts: counts.join(t("and")), worst: worst.title })}${cost}.${incomplete}${computing}`;
 }
 
 /** The most that one finding could make a step shorter, with the step's length; gains of several do not add up. */
