@@ -29,6 +29,7 @@ _EXECUTIONS = (
     re.compile(r"^(?:train|test|predict)_function$"),
     _OPTIMIZER,
     re.compile(r"^nn\.Module: "),
+    re.compile(r"^TSL:XlaModule:#hlo_module="),
     re.compile(
         r"^FunctionRun$|^PjitFunction\(|^(?:\w*PjRt|PJRT_|TfrtGpu|StreamExecutorGpu)\w*Execut\w*(?:::Execute\w*|_Execute)$"
     ),

@@ -20,10 +20,10 @@ _START_S = 1.0
 _BASE_BYTES = 150 << 20
 # Per format: bytes of the file per second of decoding and analysing, and memory at the peak per byte of it.
 # From `benchmarks`; packed JSON is taken to unpack to fifteen times its size.
-_BYTES_PER_S = {"xplane": 60e6, "json": 100e6, "json.gz": 8e6}
-_PEAK_PER_BYTE = {"xplane": 6.0, "json": 6.0, "json.gz": 90.0}
+_BYTES_PER_S = {"xplane": 60e6, "json": 100e6, "json.gz": 8e6, "nsys": 20e6}
+_PEAK_PER_BYTE = {"xplane": 6.0, "json": 6.0, "json.gz": 90.0, "nsys": 6.0}
 # What stays of a file: in a scratch file if a process read it, else in memory.
-_KEPT_PER_BYTE = {"xplane": 2.0, "json": 0.6, "json.gz": 8.0}
+_KEPT_PER_BYTE = {"xplane": 2.0, "json": 0.6, "json.gz": 8.0, "nsys": 2.0}
 _KEPT_SHARE = 0.4
 _MEMORY_SHARE = 0.7
 
@@ -32,8 +32,8 @@ _claimed = 0
 
 
 def _kind(file: ProfileFile) -> str:
-    if file.format == "xplane":
-        return "xplane"
+    if file.format in ("xplane", "nsys"):
+        return file.format
     return "json.gz" if file.path.endswith(".gz") else "json"
 
 

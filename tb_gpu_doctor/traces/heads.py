@@ -18,7 +18,7 @@ from tb_gpu_doctor.files.opening import open_regular
 from tb_gpu_doctor.traces.kineto_categories import DEVICE_CATEGORIES, HOST_CATEGORIES
 
 # Names that a profile may have. Others are never opened: images, weights, logs.
-CANDIDATE_SUFFIXES = (".json", ".json.gz", ".pb", ".trace", ".trace.gz")
+CANDIDATE_SUFFIXES = (".json", ".json.gz", ".pb", ".trace", ".trace.gz", ".sqlite", ".nsys-rep", ".qdrep")
 _HEAD_BYTES = 1 << 16
 # Device properties and what people put in front of the events can be longer; looked for where a name promises a trace.
 _LONG_HEAD_BYTES = 1 << 20
@@ -26,7 +26,7 @@ _LONG_HEAD_BYTES = 1 << 20
 _TAIL_BYTES = 1 << 15
 _SMALL_BYTES = 1 << 17
 _MAX_UNPACKED = 1 << 23
-_PROMISING = re.compile(r"trace|profil|kineto|rank|worker|activities|torch|xplane", re.IGNORECASE)
+_PROMISING = re.compile(r"trace|profil|kineto|rank|worker|activities|torch|xplane|\.sqlite\b", re.IGNORECASE)
 
 _OWN_KEYS = re.compile(rb'"(?:schemaVersion|deviceProperties|distributedInfo)"\s*:')
 _CATEGORIES = "|".join(sorted(DEVICE_CATEGORIES.keys() | HOST_CATEGORIES.keys())).encode()
@@ -47,6 +47,7 @@ _FIRST_STAMPS = 50
 # The plane that says when a profile was taken, and how many are passed over on the way to it.
 _ENVIRONMENT, _MAX_PLANES, _PLANE_HEAD = b"Task Environment", 512, 128
 _FIRST_YEAR_S, _LAST_YEAR_S = 1e9, 4e9
+_SQLITE = b"SQLite format 3\0"
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Head:
     """What the beginning of a file tells; None for what it does not.
 
     Attributes:
-        format: ``xplane``, ``kineto`` or ``trace_json``.
+        format: ``xplane``, ``kineto``, ``trace_json`` or ``nsys``.
         rank, world_size: of the job.
         host: the machine's own name.
         pid: of the process that wrote it.
@@ -92,6 +93,8 @@ def _known_head(path: str, size: int, _modified: int, _inode: int) -> Head | Non
     try:
         with open_regular(path) as file:
             raw = file.read(_HEAD_BYTES)
+            if raw.startswith(_SQLITE):
+                return _nsys(path)
             if raw.startswith(b"\x1f\x8b"):
                 is_small = size <= _SMALL_BYTES
                 raw += file.read(_SMALL_BYTES) if is_small else b""
@@ -111,6 +114,18 @@ def _known_head(path: str, size: int, _modified: int, _inode: int) -> Head | Non
     except (OSError, ValueError):
         return None
     return _json(text, tail) or _json(more, tail)
+
+
+def _nsys(path: str) -> Head | None:
+    """What an export of Nsight Systems says of itself; None for a database of something else."""
+    from tb_gpu_doctor.traces.nsys_facts import recording_facts  # here: few logdirs hold one
+
+    facts = recording_facts(path)
+    if facts is None:
+        return None
+    start_s = facts.start_unix_ns / 1e9 if facts.start_unix_ns is not None else None
+    end_s = start_s + facts.duration_ns / 1e9 if start_s is not None and facts.duration_ns is not None else None
+    return Head("nsys", facts.rank, None, facts.host, None, start_s, end_s)
 
 
 def _unpacked(raw: bytes, max_bytes: int) -> bytes:

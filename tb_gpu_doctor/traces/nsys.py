@@ -35,40 +35,39 @@ from tb_gpu_doctor.traces.columns import (
 from tb_gpu_doctor.traces.enclosing import last_above
 from tb_gpu_doctor.traces.grouping import distinct, group
 from tb_gpu_doctor.traces.json_columns import MAX_NAME, Strings
+from tb_gpu_doctor.traces.nsys_facts import (
+    CALL,
+    COPY,
+    GRAPH,
+    KERNEL,
+    LONGEST_NS,
+    MEMSET,
+    RANGE,
+    SYSTEM_CALL,
+    facts_in,
+    is_export,
+    messages,
+)
 from tb_gpu_doctor.traces.nsys_ranges import APPENDED, Range, read_range
 from tb_gpu_doctor.traces.sqlite_tables import Tables, split, whole
 
-KERNEL, GRAPH = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
-COPY, MEMSET = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
-CALL, RANGE, SYSTEM_CALL = "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "OSRT_API"
 OVERHEADS = ("CUPTI_ACTIVITY_KIND_OVERHEAD", "PROFILER_OVERHEAD")
-# One of these beside the string table makes a SQLite file one of Nsight Systems.
-OWN_TABLES = frozenset({"META_DATA_EXPORT", "EXPORT_META_DATA", KERNEL, GRAPH, COPY, MEMSET, CALL, RANGE, SYSTEM_CALL})
 
 # Kinds of copies by CUPTI's numbers: the rest are copies of arrays.
 _COPY_KINDS = {
     1: ("HtoD", CopyKind.H2D), 2: ("DtoH", CopyKind.D2H), 8: ("DtoD", CopyKind.D2D), 9: ("HtoH", CopyKind.H2H),
     10: ("PtoP", CopyKind.P2P), 11: ("HtoD", CopyKind.H2D), 12: ("DtoH", CopyKind.D2H), 13: ("DtoD", CopyKind.D2D),
 }  # fmt: skip
+# ... of unified memory: pages that move by themselves.
 _UNIFIED = (11, 12, 13)
 _MEMORIES = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device", 6: "Managed"}
-# Ranges: pushed and popped, started and ended; what else is a text (names of threads).
-_PUSHED, _STARTED, _THREAD_NAME = 59, 60, 39
+# Ranges that are pushed and popped, and those that are started and ended.
+_PUSHED, _STARTED = 59, 60
 # Calls of the C library that are shorter explain no gap.
 _SHORTEST_SYSTEM_CALL_NS = 10_000
-_LONGEST_NS = 7 * 24 * 3600 * 10**9
 _VERSION = re.compile(rb"_v\d+(?:_ptsz|_ptds)?$|_(?:ptsz|ptds)$")
 _MAX_RANGE_TEXT = 512
 _PROCESS = ~0xFFFFFF
-# What the recorder says of events that it could not keep, or could not collect at all.
-_TELLING = re.compile(
-    r"Not all .{1,40} events might|events? dropped|events might be missing|not supported by this build"
-    r"|hardware tracing is not supported",
-    re.IGNORECASE,
-)
-_ONLY_WITHOUT_CUDA = re.compile(r"No CUDA events collected|CUDA profiling might have not been started", re.IGNORECASE)
-_NO_NEWS = re.compile(r"Not all (?:NVTX|OpenGL|OS runtime)", re.IGNORECASE)
-_MAX_MESSAGES, _MAX_MESSAGE = 8, 500
 _MAX_DEVICES = 1024
 _MAX_SMALL = 100_000
 
@@ -85,7 +84,7 @@ def read_nsys(path: str, host: str, progress: Callable[[float], None] | None = N
         ProfileError: ``not_nsys`` for a database of something else; see also `sqlite_tables.Tables`.
     """
     with Tables(path) as tables:
-        if "StringIds" not in tables or not tables.names() & OWN_TABLES:
+        if not is_export(tables):
             raise ProfileError("not_nsys", path)
         return _Reader(tables, path, host, progress or (lambda _done: None)).trace()
 
@@ -128,8 +127,8 @@ class _Reader:
         self.end_ns = 0
 
     def trace(self) -> Trace:
-        recorded = self._recorded()
-        self.end_ns = recorded[1] // PS_PER_NS if recorded is not None else 0
+        facts = facts_in(self.tables)
+        self.end_ns = facts.duration_ns or 0
         work = [part for part in (self._kernels(), self._graphs(), self._copies(), self._memsets()) if part is not None]
         self.progress(0.5)
         host = [part for part in (self._calls(), self._ranges()) if part is not None]
@@ -150,7 +149,7 @@ class _Reader:
             self.notes.append(Phrase("notes.implausible_times", {"count": self.implausible}))
         if self.negative:
             self.notes.append(Phrase("notes.negative_durations", {"count": self.negative}))
-        warnings = self._messages(has_work=count > 0)
+        warnings = messages(self.tables, has_work=count > 0)
         device = device_events(count, **device_columns)
         self._ops(device.correlation, events, device.op)
         self.progress(1.0)
@@ -164,46 +163,13 @@ class _Reader:
             device_events=device,
             threads=threads,
             host_events=events,
-            wall_start_unix_ns=self._wall_start(),
-            recorded=recorded,
+            wall_start_unix_ns=facts.start_unix_ns,
+            recorded=(0, facts.duration_ns * PS_PER_NS) if facts.duration_ns is not None else None,
             warnings=warnings,
             notes=tuple(self.notes),
             host_stats={"operator": SparseStat(operators, np.ones_like(operators))} if len(operators) else {},
-            rank=self._rank(),
+            rank=facts.rank,
         )
-
-    # What the file says of itself
-
-    def _recorded(self) -> tuple[int, int] | None:
-        rows = self.tables.values("ANALYSIS_DETAILS", ("duration",), 1)
-        duration = rows[0][0] if rows else None
-        if not isinstance(duration, int) or not 0 < duration <= _LONGEST_NS:
-            return None
-        return 0, duration * PS_PER_NS
-
-    def _wall_start(self) -> int | None:
-        rows = self.tables.values("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",), 1)
-        start = rows[0][0] if rows else None
-        return start if isinstance(start, int) and 10**18 <= start < 4 * 10**18 else None
-
-    def _rank(self) -> int | None:
-        """The MPI rank, where the file is of one process that has one."""
-        rows = self.tables.values("MPI_RANKS", ("globalTid", "rank"), _MAX_SMALL)
-        ranks = {rank for _, rank in rows if isinstance(rank, int) and 0 <= rank < 1 << 24}
-        return ranks.pop() if len(ranks) == 1 else None
-
-    def _messages(self, has_work: bool) -> tuple[str, ...]:
-        """What the recorder says that matters for what is read here, each once."""
-        found: dict[str, None] = {}
-        for severity, text in self.tables.values("DIAGNOSTIC_EVENT", ("severity", "text"), _MAX_SMALL):
-            if severity not in (2, 3) or not isinstance(text, bytes):
-                continue
-            message = " ".join(text[:_MAX_MESSAGE].decode("utf-8", "replace").split())
-            if _NO_NEWS.search(message):
-                continue
-            if _TELLING.search(message) or (not has_work and _ONLY_WITHOUT_CUDA.search(message)):
-                found.setdefault(message)
-        return tuple(found)[:_MAX_MESSAGES]
 
     # Names
 
@@ -223,7 +189,7 @@ class _Reader:
 
     def _plausible(self, start: Int64, end: Int64, *others: Int64) -> tuple[Int64, ...]:
         """(start, duration) in picoseconds and the other columns, of the rows whose times can be right."""
-        good = (np.abs(start) <= _LONGEST_NS) & (np.abs(end) <= _LONGEST_NS)
+        good = (np.abs(start) <= LONGEST_NS) & (np.abs(end) <= LONGEST_NS)
         backward = good & (end < start)
         self.implausible += int(np.count_nonzero(~good))
         self.negative += int(np.count_nonzero(backward))
@@ -479,7 +445,7 @@ class _Reader:
             order = np.lexsort((calls.start, calls.thread))
             threads, numbers = group(np.concatenate((calls.thread, thread)))
             mine, theirs = numbers[: len(calls.start)][order], numbers[len(calls.start) :]
-            span = 2 * _LONGEST_NS * PS_PER_NS
+            span = 2 * LONGEST_NS * PS_PER_NS
             del threads
             # one rising key of thread and time: ranks of times, so that nothing overflows
             times, rank = group(np.concatenate((calls.start[order], start)))
@@ -541,8 +507,8 @@ class _Reader:
     def _range_text(self) -> str:
         """SQL for what a range is called, without what differs from call to call: a number in the string table, or text."""
         text = f"substr(text, 1, {_MAX_RANGE_TEXT})"
-        for mark in APPENDED:
-            text = f"substr({text}, 1, instr({text} || '{mark}', '{mark}') - 1)" if mark in APPENDED[:1] else text
+        for mark in APPENDED[:2]:  # those that number operators; what follows them goes as well
+            text = f"substr({text}, 1, instr({text} || '{mark}', '{mark}') - 1)"
         has_text, has_id = self.tables.has(RANGE, "text"), self.tables.has(RANGE, "textId")
         ident = whole("textId") if has_id else "NULL"
         return f"CASE WHEN text IS NULL THEN {ident} ELSE CAST({text} AS TEXT) END" if has_text else ident

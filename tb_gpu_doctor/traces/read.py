@@ -40,6 +40,10 @@ def read_trace(file: ProfileFile, progress: Progress | None = None) -> Trace:
         from tb_gpu_doctor.traces.trace_json import read_trace_json
 
         return read_trace_json(file.path, file.host, progress)
+    if file.format == "nsys":
+        from tb_gpu_doctor.traces.nsys import read_nsys
+
+        return read_nsys(file.path, file.host, progress)
     raise ProfileError("unsupported_format", file.path)
 
 

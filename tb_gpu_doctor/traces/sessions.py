@@ -34,9 +34,11 @@ _READABLE_SUFFIXES = (
     *((suffix, "kineto") for suffix in TORCH_SUFFIXES),
     (".trace.json.gz", "trace_json"),
     (".trace.json", "trace_json"),
+    (".sqlite", "nsys"),
 )
 # Formats that people have and that cannot be read: named instead of passed over in silence.
-UNREADABLE_SUFFIXES = ((".xplane.riegeli", "riegeli"),)
+UNREADABLE_SUFFIXES = ((".xplane.riegeli", "riegeli"), (".nsys-rep", "nsys_report"), (".qdrep", "nsys_report"))
+_REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
 _UNREADABLE = frozenset(form for _, form in UNREADABLE_SUFFIXES)
 _FORMATS = tuple(dict.fromkeys(form for _, form in (*_READABLE_SUFFIXES, *UNREADABLE_SUFFIXES)))
 # What one file may be called if a person names it.
@@ -46,6 +48,7 @@ _SESSION_TIME = re.compile(r"^(\d{4})_(\d\d)_(\d\d)_(\d\d)_(\d\d)_(\d\d)")
 _REMOTE_TRACE = re.compile(
     r"(?:^|[^a-z])(?:rank|trace|profile|worker|libkineto_activities)[._-]?\d*[^/]*\.json(?:\.gz)?$", re.IGNORECASE
 )
+_REMOTE_EXPORT = re.compile(r"(?:report|nsys|rank|trace|profile|worker)[^/]*\.sqlite$", re.IGNORECASE)
 # So many files without the name of a trace are opened in vain, in one folder and in all.
 _VAIN_IN_FOLDER, _VAIN_IN_ALL = 4, 500
 # Recordings of more processes than this are told apart by their names.
@@ -187,7 +190,11 @@ def find_sessions(path: str) -> SessionScan:
     homes: list[Home] = []
     for found in _session_folders(files, path, problems, homes):
         if found.torch:
-            sessions.extend(_torch_sessions(files, found))
+            sessions.extend(_recorded_sessions(files, found, found.torch, "kineto"))
+        elif found.nsys:
+            sessions.extend(_recorded_sessions(files, found, found.nsys, "nsys"))
+        elif found.reports:
+            sessions.extend(_reports(files, found))
         elif (session := _read_session(files, found, problems)) is not None:
             sessions.append(session)
     sessions.sort(key=lambda s: (s.recorded_unix_s, s.session, s.run), reverse=True)
@@ -195,7 +202,7 @@ def find_sessions(path: str) -> SessionScan:
     pattern = "/".join((*PROFILE_FOLDER, "*", "*" + XPLANE_SUFFIX))
     searched = (
         pattern, "**/" + pattern, "**/*" + XPLANE_SUFFIX, "**/*.pt.trace.json[.gz]", "**/*.json[.gz]",
-        "**/gpu_doctor/*/*",
+        "**/*.sqlite",         "**/gpu_doctor/*/*",
     )  # fmt: skip
     if not sessions and not files.readable(path):
         # Of an address the reason is known.
@@ -240,13 +247,17 @@ class _Found:
 
     Attributes:
         torch: PyTorch's files in it.
-        bare: other profiles that lie in no folder of their own; without any of both it is a session's folder.
+        bare: other profiles that lie in no folder of their own.
+        nsys: exports of Nsight Systems.
+        reports: its reports without an export beside them. Without any of all it is a session's folder.
     """
 
     run: str
     folder: str
     torch: tuple[str, ...] = ()
     bare: tuple[tuple[str, str], ...] = ()  # name, format
+    nsys: tuple[str, ...] = ()
+    reports: tuple[str, ...] = ()
 
 
 def _session_folders(files: Files, root: str, problems: list[ProfileError], homes: list[Home]) -> Iterator[_Found]:
@@ -281,7 +292,16 @@ def _session_folders(files: Files, root: str, problems: list[ProfileError], home
         seen.add((stat.st_dev, stat.st_ino))
         listed = _listed(files, folder, problems)
         if not (folder == root and root_is_session):
-            torch, bare = sieve.sift(folder, listed.others)
+            reports = [name for name in listed.others if name.endswith(_REPORT_SUFFIXES)]
+            torch, bare = sieve.sift(folder, [name for name in listed.others if not name.endswith(_REPORT_SUFFIXES)])
+            nsys = tuple(name for name, form in bare if form == "nsys")
+            bare = [(name, form) for name, form in bare if form != "nsys"]
+            exported = {os.path.splitext(name)[0] for name in nsys}
+            reports = [name for name in reports if os.path.splitext(name)[0] not in exported]
+            if nsys:
+                yield _Found(run, folder, nsys=nsys)
+            if reports:
+                yield _Found(run, folder, reports=tuple(reports))
             if torch := [*listed.torch, *torch]:
                 yield _Found(run, folder, torch=tuple(torch))
             if bare:
@@ -352,6 +372,7 @@ class _Sieve:
             return torch, bare
         if self._files is not LOCAL:  # each look would be a question to the server
             bare = [(name, "xplane") for name in sorted(names) if name.endswith(XPLANE_SUFFIX)]
+            bare += [(name, "nsys") for name in sorted(names) if _REMOTE_EXPORT.search(name)]
             return [name for name in sorted(names) if _REMOTE_TRACE.search(name)], bare
         plain: list[str] = []
         vain_here = 0
@@ -386,20 +407,32 @@ class _Sieve:
         return True
 
 
-def _torch_sessions(files: Files, found: _Found) -> Iterator[Session]:
-    """The recordings in a folder of PyTorch's traces."""
+def _reports(files: Files, found: _Found) -> Iterator[Session]:
+    """Reports of Nsight Systems that were not exported: listed with the reason why they cannot be read."""
+    listed = []
+    for name in sorted(found.reports):
+        problem = Phrase("notes.nsys_report", {"file": files.join(found.folder, name)})
+        file = _profile_file(files, files.join(found.folder, name), host_of(name), "nsys_report", problem)
+        if file is not None:
+            listed.append(file)
+    if listed:
+        yield _session(found.run, os.path.basename(files.abspath(found.folder)), found.folder, listed)
+
+
+def _recorded_sessions(files: Files, found: _Found, names: tuple[str, ...], form: str) -> Iterator[Session]:
+    """The recordings in a folder of PyTorch's traces, or of Nsight Systems' exports."""
     base = os.path.basename(files.abspath(found.folder))
     # What one file is alone, or one of very many, its name tells.
-    is_looked_at = files is LOCAL and len(found.torch) <= _MOST_LOOKED_AT
+    is_looked_at = files is LOCAL and len(names) <= _MOST_LOOKED_AT
 
     def head(name: str) -> Head | None:
         return head_of(files.join(found.folder, name)) if is_looked_at else None
 
-    for recording in recordings(found.torch, head):
+    for recording in recordings(names, head):
         listed = [
             file
             for host, name in recording.files
-            if (file := _profile_file(files, files.join(found.folder, name), host, "kineto")) is not None
+            if (file := _profile_file(files, files.join(found.folder, name), host, form)) is not None
         ]
         if listed:
             session = _session(found.run, recording.name or base, found.folder, listed)

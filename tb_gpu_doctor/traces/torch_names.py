@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 TORCH_SUFFIXES = (".pt.trace.json.gz", ".pt.trace.json")
-_SUFFIXES = (*TORCH_SUFFIXES, ".trace.json.gz", ".trace.json", ".json.gz", ".json", ".trace.gz", ".trace")
+_SUFFIXES = (*TORCH_SUFFIXES, ".trace.json.gz", ".trace.json", ".json.gz", ".json", ".trace.gz", ".trace", ".sqlite")
 # Milliseconds since 1970 before PyTorch 2.1, nanoseconds since.
 _TIMED = re.compile(r"^(?P<worker>.+)\.(?P<time>\d{13}|\d{16}|\d{19})$")
 # `worker0_step_12`, `step12-rank0`: another recording of worker0, by the handlers that people write; and the phases
