@@ -74,12 +74,13 @@ def allocator_use(trace: Trace) -> tuple[AllocatorUse, ...]:
     return tuple(sorted(found, key=lambda use: use.device))
 
 
-Mark = Literal["jax", "tensorflow", "tf_data", "keras", "training"]
+Mark = Literal["jax", "tensorflow", "pytorch", "tf_data", "keras", "training"]
 
 # Bytes that only one framework, or one part of it, leaves in the names of a profile.
 _MARKS: dict[Mark, tuple[bytes, ...]] = {
-    "jax": (b"PjitFunction", b"pjit", b"jax/", b"jax_", b"PjRtStreamExecutor"),
+    "jax": (b"PjitFunction", b"pjit", b"jax/", b"jax_", b"PjRtStreamExecutor", b"TSL:XlaModule:"),
     "tensorflow": (b"ExecutorState::Process", b"FunctionRun", b"EagerExecute", b"IteratorGetNext", b"TFE_Py_"),
+    "pytorch": (b"at::native::", b"aten::", b"torch::autograd", b"c10d::"),
     "tf_data": (b"IteratorGetNext", b"Iterator::"),
     "keras": (b"Profiled batch", b"keras", b"train_function", b"model/"),
     # nobody runs these without learning

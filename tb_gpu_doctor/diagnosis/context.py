@@ -20,7 +20,8 @@ from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.telemetry.joining import Joined
 from tb_gpu_doctor.texts import has_text
 
-Framework = Literal["tensorflow", "jax", "pytorch"]
+# ``cuda``: a program that shows none of the frameworks, in a recording that would.
+Framework = Literal["tensorflow", "jax", "pytorch", "cuda"]
 T = TypeVar("T")
 
 
@@ -169,9 +170,19 @@ class Context:
         """What wrote the training code, as far as the profile's format and its names tell."""
         if any(file.format == "kineto" for file in self.files):
             return "pytorch"
+        if self._is_nsys:
+            for mark in ("pytorch", "jax", "tensorflow"):
+                if self._mentions(mark):
+                    return mark
+            return "cuda"
         if self._mentions("jax"):
             return "jax"
         return "tensorflow" if self._mentions("tensorflow") else None
+
+    @cached_property
+    def _is_nsys(self) -> bool:
+        """Whether Nsight Systems recorded, which is told how in its own words."""
+        return bool(self.files) and all(file.format == "nsys" for file in self.files)
 
     @cached_property
     def only_predicts(self) -> bool:
@@ -201,17 +212,28 @@ class Context:
         ``graphs@`` is ``graphs_jax`` in a JAX profile and ``graphs_tensorflow`` in a
         TensorFlow one; ``scan@jax`` is ``scan_jax``, left out of a TensorFlow profile.
         Where the profile does not tell the framework, both are given. PyTorch is always told by
-        the format; ``layouts``, the same for the others, is there ``layouts_pytorch`` if that exists.
+        the format; ``layouts``, the same for the others, is there ``layouts_pytorch`` if that exists, and
+        ``layouts_cuda`` for a program without a framework. What is about recording is ``..._nsys`` for Nsight Systems.
         ``params`` fill the placeholders of all of them, such as the driver's number of a GPU in a command.
         """
         found = []
         for name in ids:
             base, mark, only = name.partition("@")
-            if not mark:
-                torch = self.framework == "pytorch" and has_text(f"findings.{kind}.advice.{base}_pytorch")
-                found.append(f"{base}_pytorch" if torch else base)
+            own = self._own_words(kind, base)
+            if own is not None and only in ("", self.framework):
+                found.append(own)
+            elif not mark:
+                found.append(base)
+            elif self.framework == "cuda":
+                continue
             elif self.framework is None:
                 found += [f"{base}_{framework}" for framework in ((only,) if only else ("tensorflow", "jax"))]
             elif only in ("", self.framework):
                 found.append(f"{base}_{self.framework}")
         return tuple(Phrase(f"findings.{kind}.advice.{name}", params or {}) for name in found)
+
+    def _own_words(self, kind: str, base: str) -> str | None:
+        """The advice in the words of the recorder, else of PyTorch or of CUDA, where there is such a text."""
+        own: tuple[str, ...] = ("nsys",) if self._is_nsys else ()
+        own += (self.framework,) if self.framework in ("pytorch", "cuda") else ()
+        return next((f"{base}_{word}" for word in own if has_text(f"findings.{kind}.advice.{base}_{word}")), None)

@@ -359,7 +359,8 @@ class Trace:
     Attributes:
         path: the file.
         host: host name, from the file's content or its name.
-        format: ``xplane``, ``trace_json`` (TensorFlow's and JAX's export) or ``kineto`` (PyTorch).
+        format: ``xplane``, ``trace_json`` (TensorFlow's and JAX's export), ``kineto`` (PyTorch) or ``nsys`` (Nsight
+            Systems: several processes and GPUs).
         wall_start_unix_ns: epoch time of the clock's zero, when the file says.
         recorded: start and end of the recording on this clock, when the file says.
         warnings, errors: as the profiler recorded them.

@@ -21,6 +21,7 @@ from tb_gpu_doctor.traces.columns import (
     PS_PER_NS,
     CopyKind,
     Device,
+    DeviceEvents,
     EventClass,
     HostEvents,
     HostThread,
@@ -164,7 +165,7 @@ class _Reader:
             threads=threads,
             host_events=events,
             wall_start_unix_ns=facts.start_unix_ns,
-            recorded=(0, facts.duration_ns * PS_PER_NS) if facts.duration_ns is not None else None,
+            recorded=_extent(device, events),
             warnings=warnings,
             notes=tuple(self.notes),
             host_stats={"operator": SparseStat(operators, np.ones_like(operators))} if len(operators) else {},
@@ -320,9 +321,7 @@ class _Reader:
         return self.strings.id(name), int(classify.copy_class(sort)), int(sort), memory
 
     def _memsets(self) -> _Work | None:
-        columns = self._whole(
-            MEMSET, ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "bytes")
-        )
+        columns = self._whole(MEMSET, ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "bytes"))
         if columns is None:
             return None
         start, duration, device, stream, correlation, process, size = self._plausible(*columns)
@@ -350,7 +349,8 @@ class _Reader:
         ordered = sorted(set(idents))[:_MAX_DEVICES]
         place = {ident: index for index, ident in enumerate(ordered)}
         devices = tuple(
-            replace(described.get(ident, Device(0, self.host, ident)), index=place[ident], id=ident) for ident in ordered
+            replace(described.get(ident, Device(0, self.host, ident)), index=place[ident], id=ident)
+            for ident in ordered
         )
         columns: dict[str, Int64] = {"start": joined["start"], "duration": joined["duration"]}
         of_pair = np.array([place.get(ident, 0) for ident in idents], np.int64)
@@ -403,16 +403,29 @@ class _Reader:
         return found
 
     def _described(self) -> dict[int, Device]:
-        wanted = ("id", "name", "smCount", "clockRate", "memoryBandwidth", "totalMemory", "computeMajor", "computeMinor")
+        wanted = (
+            "id",
+            "name",
+            "smCount",
+            "clockRate",
+            "memoryBandwidth",
+            "totalMemory",
+            "computeMajor",
+            "computeMinor",
+        )
         found: dict[int, Device] = {}
         for row in self.tables.values("TARGET_INFO_GPU", wanted, _MAX_DEVICES):
             ident, name, sms, clock, bandwidth, memory, major, minor = row
             if not isinstance(ident, int):
                 continue
-            numbers = [value if isinstance(value, int) and value > 0 else None for value in (sms, clock, bandwidth, memory)]
+            numbers = [
+                value if isinstance(value, int) and value > 0 else None for value in (sms, clock, bandwidth, memory)
+            ]
             if numbers[0] is None or numbers[0] > 100_000:
                 continue
-            capability = (major, minor) if isinstance(major, int) and isinstance(minor, int) and 0 < major < 100 else None
+            capability = (
+                (major, minor) if isinstance(major, int) and isinstance(minor, int) and 0 < major < 100 else None
+            )
             found[ident] = Device(
                 index=0, host=self.host, id=ident,
                 name=name[:256].decode("utf-8", "replace") if isinstance(name, bytes) and name else None,
@@ -438,7 +451,7 @@ class _Reader:
         """Calls of the C library that block, but for those that the driver makes within its own."""
         if not self.tables.has(SYSTEM_CALL, "start", "end", "globalTid", "nameId"):
             return None
-        where = f"\"end\" - start >= {_SHORTEST_SYSTEM_CALL_NS}"
+        where = f'"end" - start >= {_SHORTEST_SYSTEM_CALL_NS}'
         columns = self.tables.integers(SYSTEM_CALL, [whole(c) for c in ("start", "end", "globalTid", "nameId")], where)
         start, duration, thread, named = self._plausible(*columns)
         if calls is not None and len(calls.start):
@@ -450,7 +463,9 @@ class _Reader:
             # one rising key of thread and time: ranks of times, so that nothing overflows
             times, rank = group(np.concatenate((calls.start[order], start)))
             width = len(times) + 1
-            before = np.searchsorted(mine * width + rank[: len(order)], theirs * width + rank[len(order) :], "right") - 1
+            before = (
+                np.searchsorted(mine * width + rank[: len(order)], theirs * width + rank[len(order) :], "right") - 1
+            )
             at = np.maximum(before, 0)
             ends = np.where((before >= 0) & (mine[at] == theirs), (calls.start + calls.duration)[order][at], -span)
             keep = start + duration > ends
@@ -482,8 +497,8 @@ class _Reader:
         ended_by = self._or_absent(RANGE, "endGlobalTid", "0")
         where = f"eventType IN ({_PUSHED}, {_STARTED})"
         for rows in self.tables.portions(
-            RANGE, (whole("start"), f"ifnull({whole('end')}, {self.end_ns})", whole("globalTid"), f"ifnull({ended_by}, 0)",
-                    self._range_text()), where,
+            RANGE, (whole("start"), f"ifnull({whole('end')}, {self.end_ns})", whole("globalTid"),
+                    f"ifnull({ended_by}, 0)", self._range_text()), where,
         ):  # fmt: skip
             *numbers, texts = zip(*rows, strict=True)
             part = [np.array([-1 if n is None else n for n in column], np.int64) for column in numbers]
@@ -505,7 +520,7 @@ class _Reader:
         return self._host_of_ranges(start, duration, thread, code, means)
 
     def _range_text(self) -> str:
-        """SQL for what a range is called, without what differs from call to call: a number in the string table, or text."""
+        """SQL for what a range is called, without what differs from call to call: text, or its number."""
         text = f"substr(text, 1, {_MAX_RANGE_TEXT})"
         for mark in APPENDED[:2]:  # those that number operators; what follows them goes as well
             text = f"substr({text}, 1, instr({text} || '{mark}', '{mark}') - 1)"
@@ -518,7 +533,12 @@ class _Reader:
     ) -> _Host:
         table = np.array(
             [
-                (self.strings.id(m.name), m.step, m.is_operator, self.strings.id(m.op or m.name) if m.is_operator else -1)
+                (
+                    self.strings.id(m.name),
+                    m.step,
+                    m.is_operator,
+                    self.strings.id(m.op or m.name) if m.is_operator else -1,
+                )
                 for m in means
             ],
             np.int64,
@@ -563,7 +583,10 @@ class _Reader:
 
         thread, step = joined("thread"), joined("step")
         correlation = self._joined(
-            [(h.thread & _PROCESS, np.full(len(h.start), -1) if h.correlation is None else h.correlation) for h in host],
+            [
+                (h.thread & _PROCESS, np.full(len(h.start), -1) if h.correlation is None else h.correlation)
+                for h in host
+            ],
             processes,
         )
         is_operator = joined("is_operator", 0)
@@ -610,6 +633,13 @@ class _Reader:
         call = _calls_of(correlation, host)
         known = np.flatnonzero(call >= 0)
         op[known] = host.op[call[known]]
+
+
+def _extent(work: DeviceEvents, host: HostEvents) -> tuple[int, int] | None:
+    """From the first to the last event: capture ranges and trimmed files record much less than the session lasted."""
+    starts = [int(part.start.min()) for part in (work, host) if len(part)]
+    ends = [int(part.end.max()) for part in (work, host) if len(part)]
+    return (min(starts), max(ends)) if starts and max(ends) > min(starts) else None
 
 
 def _calls_of(correlation: Int64, host: HostEvents) -> Int64:

@@ -21,7 +21,9 @@ _PLAIN_STEP = re.compile(
 # XLA's: the module once a call, its thunks inside.
 _MODULE = re.compile(r"^TSL:XlaModule:#hlo_module=(?P<module>[^,#]{1,256})")
 _THUNK = re.compile(r"^TSL:Thunk:#(?:name=(?P<name>[^#]{1,1024}?),)?hlo_op=(?P<op>[^,#]{1,256})")
-_OPERATOR = re.compile(r"^(?:aten|prims|prim|torchvision|torchaudio|_?c10d(?:_functional)?|nccl|inductor|quantized)::?\w|^\w+Backward\d*$")
+_OPERATOR = re.compile(
+    r"^(?:aten|prims|prim|torchvision|torchaudio|_?c10d(?:_functional)?|nccl|inductor|quantized)::?\w|^\w+Backward\d*$"
+)
 _NO_OPERATOR = ("autograd::engine::",)
 
 

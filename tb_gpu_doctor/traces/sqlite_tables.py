@@ -12,6 +12,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -111,10 +112,10 @@ class Tables:
         """Whether a table has all of these columns, as plain ones."""
         return self._columns.get(table, frozenset()).issuperset(columns)
 
-    def _rows(self, query: str, given: Sequence[object] = ()) -> list[tuple[object, ...]] | list[tuple]:  # type: ignore[type-arg]
+    def _rows(self, query: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         return list(chain.from_iterable(self._parts(query, given)))
 
-    def _parts(self, query: str, given: Sequence[object] = ()) -> Iterator[list[tuple]]:  # type: ignore[type-arg]
+    def _parts(self, query: str, given: Sequence[object] = ()) -> Iterator[list[tuple[Any, ...]]]:
         """Rows in portions; no table has more than its file can hold."""
         left = self._most_rows + _MAX_TABLES
         try:
@@ -124,10 +125,11 @@ class Tables:
                 if left < 0:
                     raise ProfileError("bad_database", self._path, reason="more rows than its size allows")
                 yield rows
-        except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
+        # SQLite's own messages may quote bytes that are no UTF-8
+        except (sqlite3.Error, sqlite3.Warning, OverflowError, UnicodeDecodeError) as error:
             raise ProfileError("bad_database", self._path, reason=str(error)) from None
 
-    def values(self, table: str, columns: Sequence[str], most: int, where: str = "1") -> list[tuple]:  # type: ignore[type-arg]
+    def values(self, table: str, columns: Sequence[str], most: int, where: str = "1") -> list[tuple[Any, ...]]:
         """The first rows of a small table as they are: numbers, bytes for texts, None; none where a column lacks."""
         if not self.has(table, *columns):
             return []
@@ -150,7 +152,7 @@ class Tables:
             parts.append(np.ascontiguousarray(flat.reshape(-1, width).T))
         return [np.concatenate([part[column] for part in parts] or [np.zeros(0, np.int64)]) for column in range(width)]
 
-    def portions(self, table: str, expressions: Sequence[str], where: str = "1") -> Iterator[list[tuple]]:  # type: ignore[type-arg]
+    def portions(self, table: str, expressions: Sequence[str], where: str = "1") -> Iterator[list[tuple[Any, ...]]]:
         """Rows of any SQL expressions, in portions."""
         yield from self._parts(f'SELECT {", ".join(expressions)} FROM "{table}" WHERE {where}')
 
@@ -195,4 +197,8 @@ def split(packed: NDArray[np.int64], *widths: int) -> list[Int64]:
 def _address(path: str) -> str:
     # immutable: no lock, no journal that lies beside it is replayed, no file is made
     absolute = os.path.abspath(path)
-    return f"file:{quote(absolute)}?mode=ro&immutable=1" if os.sep == "/" else f"file:///{quote(absolute)}?mode=ro&immutable=1"
+    return (
+        f"file:{quote(absolute)}?mode=ro&immutable=1"
+        if os.sep == "/"
+        else f"file:///{quote(absolute)}?mode=ro&immutable=1"
+    )

@@ -424,11 +424,12 @@ def test_the_real_profiles() -> None:
         pytest.skip(f"real profiles not present ({SHARED_TRACES})")
     scan = find_sessions(str(SHARED_TRACES))
     folders = {folder.name for folder in SHARED_TRACES.iterdir() if folder.is_dir()}
-    folders -= {name for name in folders if name.startswith(("nsys_", "smi_"))}  # reports and logs of other tools
+    folders -= {name for name in folders if name.startswith("smi_")}  # logs of other tools
     assert {s.run for s in scan.sessions if s.problem is None} == folders
     files = {s.run: (s.files[0].format, len(s.files)) for s in scan.sessions}
     assert files["xla_2xgtx1080ti"] == ("xplane", 1)
     assert files["kineto_megatron_tp8_a100"] == files["kineto_dlrm_8xv100"] == ("kineto", 8)
+    assert files["nsys_pytorch_2xh100_nccl"] == ("nsys", 1)
 
 
 def test_the_demo_runs(demo_logs: Path) -> None:

@@ -17,8 +17,11 @@ from tb_gpu_doctor.diagnosis.rule import Rule
 
 KIND = "dropped_events"
 _CAPPED = "capped_export"
-_DROPPED = re.compile(r"events?[^\n]{0,40} dropped|dropped[^\n]{0,40} events?|activity buffer full"
-    r"|Not all CUDA events might|events might be missing", re.I)
+_DROPPED = re.compile(
+    r"events?[^\n]{0,40} dropped|dropped[^\n]{0,40} events?|activity buffer full"
+    r"|Not all CUDA events might|events might be missing",
+    re.I,
+)
 # Of so many GPUs and steps the holes are told one by one.
 _MAX_GPUS, _MAX_STEPS = 4, 8
 

@@ -45,7 +45,9 @@ def check(context: Context) -> Iterator[Finding]:
             explanation.append(Phrase(f"{key}.unsure"))
         if least.cut_at is None:
             explanation.append(Phrase(f"{key}.consequence"))
-    if context.framework == "pytorch":
+    if all(file.format == "nsys" for file in context.files):
+        advice = context.advice(KIND, "nsys")
+    elif context.framework == "pytorch":
         advice = context.advice(KIND, "pytorch")
     elif context.framework == "jax":
         advice = context.advice(KIND, "jax")
