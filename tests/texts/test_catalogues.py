@@ -198,7 +198,8 @@ def test_every_advice_is_given_by_some_rule() -> None:
         if match:
             name = match.group(1)
             base, _, framework = name.rpartition("_")
-            given = {name, f"{base}@", f"{base}@{framework}"} | ({base} if framework in ("pytorch", "nsys", "cuda") else set())
+            given = {name, f"{base}@", f"{base}@{framework}"}
+            given |= {base} if framework in ("pytorch", "nsys", "cuda") else set()
             assert given & used, key
 
 
