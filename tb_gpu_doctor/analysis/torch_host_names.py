@@ -50,8 +50,15 @@ FRAMES: tuple[tuple[str, tuple[str, ...]], ...] = (
         r"^torch/cuda/(?:__init__|streams)\.py\(\d+\): synchronize$",
         r"^<built-in (?:method|function) (?:item|tolist|cpu|numpy|nonzero|is_nonzero|_?(?:cuda_)?synchronize)\b",
     )),
-    # Python's garbage collector: no other built-in is called so.
-    ("HOST_OTHER", (r"^<built-in function collect>$",)),
+    # Python's garbage collector (no other built-in is called so), and what stands still until somebody else is done.
+    ("HOST_OTHER", (
+        r"^<built-in function (?:collect|sleep|select)>$",
+        r"^<built-in method (?:acquire|poll|recv|recv_into|select|epoll|sleep|get) of ",
+        r"^(?:queue|threading|selectors|subprocess)\.py\(\d+\): "
+        r"(?:get|wait|wait_for|acquire|join|_wait_for_tstate_lock|select|communicate|_wait)$",
+        r"^(?:multiprocessing/(?:queues|connection|synchronize|pool|process|popen_fork)|concurrent/futures/_base"
+        r"|concurrent/futures/thread)\.py\(\d+\): (?:get|recv|recv_bytes|wait|poll|join|acquire|result|shutdown)$",
+    )),
     ("NEUTRAL", (
         r"^<built-in ", r"^<(?:frozen|string)", _STANDARD,
         # wrappers around the whole of somebody's program
@@ -65,12 +72,14 @@ FRAMES: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 NAMES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("NEUTRAL", (r"^ProfilerStep",)),
+    # Collectives that run on the host keep it until all have come.
+    ("HOST_OTHER", (r"^(?:gloo|mpi|ucc):",)),
     ("SYNC", (r"^aten::(?:item|_local_scalar_dense|is_nonzero|nonzero|equal|_unique2?|masked_select)$",)),
     ("COMPILE", (
         r"^[\w.<>:/-]+ \(dynamo_timed\)", r"^(?:entire_frame_compile|compile_fx|inductor_compile)\b",
     )),
     ("LAUNCH", (
-        r"^aten::", r"^(?:autograd|torch)::", r"^\w+Backward\d*$", r"^Optimizer\.", r"^(?:nccl|gloo|c10d\w*|_c10d\w*):",
+        r"^aten::", r"^(?:autograd|torch)::", r"^\w+Backward\d*$", r"^Optimizer\.", r"^(?:nccl|c10d\w*|_c10d\w*):",
         r"^record_param_comms$", r"^DistributedDataParallel\.", r"^FullyShardedDataParallel\.", r"^FSDP::",
         r"^Torch-Compiled Region", r"^TorchDynamo Cache Lookup", r"^## Call CompiledFxGraph", r"^CompiledFunction",
         r"^triton_\w+$",

@@ -25,7 +25,7 @@ class Stops:
         steps: complete steps in all, None without steps.
         numbers: recorded numbers of the first stopped steps.
         typical, longest: lost time of one stop in picoseconds.
-        every: steps from one stop to the next where that is always the same; None otherwise.
+        every: steps from one stop to the next where that is always the same, of three at least; None otherwise.
         only_first: the first step of several is the only one that was stopped.
     """
 
@@ -114,7 +114,8 @@ def _by_step(context: Context, gpu: WorkingGpu, lost: Sequence[int]) -> Stops:
         numbers=tuple(gpu.file.steps.numbers[step] for step in stopped[:_MAX_NUMBERS]),
         typical=float(median(times)),
         longest=max(times),
-        every=apart.pop() if len(apart) == 1 else None,
+        # any two have one distance; from three on an equal one is a rhythm
+        every=apart.pop() if len(apart) == 1 and len(stopped) > 2 else None,
         only_first=len(lost) >= limits.min_complete_steps and stopped == [0],
     )
 
