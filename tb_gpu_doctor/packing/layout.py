@@ -103,6 +103,9 @@ def _profile_path(session: Session, file: ProfileFile, names: Names | None) -> s
         # A recording whose files do not tell its time is called after its folder.
         folder = [] if _TIME.match(session.session) or run else [session_name(session.session, names)]
         return "/".join((*run, *folder, base))
+    if file.format == "nsys":
+        folder = [] if _TIME.match(session.session) or run else [session_name(session.session, names)]
+        return "/".join((*run, *folder, (file.host if names is None else names.host(file.host)) + ".sqlite"))
     suffix = name[len(file.host) :] if name.startswith(file.host) and name != file.host else ""
     if not suffix.endswith((".xplane.pb", ".trace.json", ".trace.json.gz")):
         suffix = ".xplane.pb" if file.format == _XPLANE else ".trace.json.gz" if name.endswith(".gz") else ".trace.json"

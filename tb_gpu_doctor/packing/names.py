@@ -51,7 +51,7 @@ _MARK = "\ue000"
 _MARKED = re.compile(f"{_MARK}(\\d+){_MARK}")
 _PROCESS = re.compile(r"^(?P<host>.+)_(?P<pid>\d{2,9})$")
 _NO_WORD = re.compile(r"[\d.-]")
-_PLAIN_HOST = re.compile(r"^(?:rank|worker|process|localhost)[-_]?\d{0,6}$")
+_PLAIN_HOST = re.compile(r"^(?:rank|worker|process|localhost|report)[-_]?\d{0,6}$")
 
 
 @lru_cache(maxsize=1)

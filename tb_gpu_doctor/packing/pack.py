@@ -18,6 +18,7 @@ from tb_gpu_doctor.packing.archive import write_archive
 from tb_gpu_doctor.packing.json_rewrite import rewrite_json
 from tb_gpu_doctor.packing.layout import PackedFile, packed_files
 from tb_gpu_doctor.packing.names import Names
+from tb_gpu_doctor.packing.nsys_rewrite import rewrite_nsys
 from tb_gpu_doctor.packing.telemetry_rewrite import append_stacks, rewrite_events
 from tb_gpu_doctor.packing.verification import same_findings, told_names
 from tb_gpu_doctor.packing.xplane_rewrite import rewrite_xplane
@@ -151,12 +152,14 @@ def _write(file: PackedFile, folder: str, names: Names | None, slim: bool) -> No
                 rewrite_xplane(source, out, names, slim)
             elif file.format in ("kineto", "trace_json") and (names is not None or slim):
                 rewrite_json(source, out, names, slim, packed=target.endswith(".gz"))
+            elif file.format == "nsys":
+                rewrite_nsys(source, out, names)
             elif names is not None:
                 rewrite_events(source, out, names)
             else:
                 with open(source, "rb") as content:
                     shutil.copyfileobj(content, out)
-            if file.format not in ("xplane", "kineto", "trace_json") and not is_remote(file.address):
+            if file.format not in ("xplane", "kineto", "trace_json", "nsys") and not is_remote(file.address):
                 append_stacks(source, out, names)
     except (ProfileError, OSError) as error:
         if os.path.exists(target):

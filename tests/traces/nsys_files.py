@@ -138,10 +138,6 @@ def training(path: Path, steps: int = 6, pids: Sequence[int] = (100, 101), marke
                 at = begin + part * 900_000
                 export.range(f"aten::mm, seq = {call}, op_id = {call * 7}", at, 400_000, pid, pid)
                 export.call("cudaLaunchKernel_v7000", at + 5_000, 4_000, call, pid, pid)
-                name = (
-                    "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
-                    if part == 9
-                    else "void at::native::mm_kernel<4, float>(float *)"
-                )
+                name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL" if part == 9 else "ampere_sgemm_128x64_tn"
                 export.kernel(name, at + 20_000, 600_000, call, pid, 0)
     return export
