@@ -269,6 +269,8 @@ class Turns:
         collectives, steps: how many were compared, in how many marked steps.
         last: the GPU that came last most often, and in how many collectives; None when nobody was.
         longest: the longest waits: who waited, where, how long, and the number of the step.
+        reason: what each time the one that came last had done, by cause of lateness; None where nothing recorded
+            explains most of it.
     """
 
     shares: tuple[tuple[Member, float], ...]
@@ -276,6 +278,7 @@ class Turns:
     steps: int
     last: tuple[Member, int] | None
     longest: tuple[tuple[Member, int, int, int | None], ...]
+    reason: Reason | None = None
 
 
 def find_stragglers(files: Sequence[FileFacts], job: Job, limits: LateLimits, limit: int) -> Iterator[Stragglers]:
@@ -458,12 +461,13 @@ def _places(found: Arrivals, late: Sequence[int], limit: int) -> tuple[LatePlace
     return tuple(items[:limit])
 
 
-def find_turns(files: Sequence[FileFacts], job: Job, limit: int) -> Turns | None:
+def find_turns(files: Sequence[FileFacts], job: Job, limits: LateLimits, limit: int) -> Turns | None:
     """Who waits inside the collectives of a job; None where nobody can be compared.
 
     Args:
         files: of the job.
         job: what they have in common.
+        limits: from when on lateness counts, and is explained.
         limit: how many of the longest waits to show.
     """
     lateness = job.lateness
@@ -497,7 +501,21 @@ def find_turns(files: Sequence[FileFacts], job: Job, limit: int) -> Turns | None
         steps=len(set(found.step[found.step >= 0].tolist())),
         last=(Member(files[which], device), int(counts[worst])) if counts[worst] else None,
         longest=tuple(longest),
+        reason=_reason_of_turns(files, job, limits),
     )
+
+
+def _reason_of_turns(files: Sequence[FileFacts], job: Job, limits: LateLimits) -> Reason | None:
+    """What whoever came last had done, in the steps in which that cost much; None where it was not always the same."""
+    found = next(find_arrivals(files, job), None)
+    if found is None:
+        return None
+    lateness, by_steps = found.units(limits.min_units)
+    hit = np.flatnonzero(lateness.max(axis=1) >= limits.warning * found.window / len(lateness))
+    if not by_steps or not len(hit):
+        return None
+    numbers = found.numbers_of_units()[hit].tolist()
+    return _reason_in_steps(found.members, found.members, numbers, lateness[hit], limits.explained)
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,8 @@ def makes_the_gpu_late(context: Context, imbalance: Finding, stall: Finding) -> 
     expected = "late_input" if stall.kind == "input_bound" else "late_host"
     if imbalance.cause != expected:
         return False
-    late, cause = set(imbalance.gpus), _cause(stall)
+    # Late by turns, all of them are the late ones.
+    late, cause = set(imbalance.gpus or stall.gpus), _cause(stall)
     idle = {
         gpu.ref: left.account.idle_of(cause)
         for gpu in context.working_gpus

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tb_gpu_doctor.analysis.facts import FileFacts
+from tb_gpu_doctor.analysis.job import Job as AnalysedJob
 from tb_gpu_doctor.analysis.job import analyse_job
-from tb_gpu_doctor.analysis.stragglers import Stragglers, find_stragglers
+from tb_gpu_doctor.analysis.stragglers import Stragglers, find_stragglers, find_turns
 from tb_gpu_doctor.diagnosis.rules.imbalance import Limits
 from tests.analysis.jobs import NAMES, Job
 from tests.hosts import facts_of
@@ -13,8 +15,8 @@ from tests.hosts import facts_of
 STEP_US, LATE_US, RANKS, STEPS = 1_000, 900, 4, 12
 
 
-def found_in(late: dict[int, tuple[int, ...]]) -> list[Stragglers]:
-    """What is found where ranks compute longer in some steps: ``{step: ranks}``; two collectives a step."""
+def job_with(late: dict[int, tuple[int, ...]]) -> tuple[list[FileFacts], AnalysedJob]:
+    """A job in which ranks compute longer in some steps: ``{step: ranks}``; two collectives a step."""
     job, now = Job([0, 4_000, -9_000, 70_000], steps=STEPS), 100
     for step in range(STEPS):
         for part in range(2):
@@ -25,7 +27,11 @@ def found_in(late: dict[int, tuple[int, ...]]) -> list[Stragglers]:
             job.collective(starts, [end] * RANKS, NAMES[part])
             now = end
     files = facts_of(*job.analysed())
-    return list(find_stragglers(files, analyse_job(files), Limits(), 5))
+    return files, analyse_job(files)
+
+
+def found_in(late: dict[int, tuple[int, ...]]) -> list[Stragglers]:
+    return list(find_stragglers(*job_with(late), Limits(), 5))
 
 
 @pytest.mark.parametrize(("late", "named"), [({3: (2,), 8: (2,)}, [2]), ({3: (1, 3), 7: (3,), 9: (1,)}, [1, 3])])
@@ -43,3 +49,11 @@ def test_who_is_late_in_a_few_steps_is_named_with_the_reason(
 @pytest.mark.parametrize("late", [{}, {3: (2,)}, {2: (0,), 5: (1,), 8: (2,), 10: (3,)}])
 def test_one_step_is_no_habit_and_turns_have_no_culprit(late: dict[int, tuple[int, ...]]) -> None:
     assert found_in(late) == []
+
+
+def test_turns_are_explained_where_each_time_the_last_one_shows_why() -> None:
+    late = {2: (0,), 5: (1,), 8: (2,), 10: (3,)}
+    turns = find_turns(*job_with(late), Limits(), 5)
+    assert turns is not None and turns.reason is not None and turns.reason.cause == "slow_gpu"
+    turns = find_turns(*job_with({}), Limits(), 5)
+    assert turns is not None and turns.reason is None

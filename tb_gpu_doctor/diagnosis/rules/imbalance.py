@@ -102,7 +102,7 @@ def _by_turns(context: Context) -> Iterator[Finding]:
     only much waiting is worth a remark.
     """
     limits: Limits = context.thresholds.of(KIND)
-    turns = find_turns(context.files, context.job, context.thresholds.max_evidence)
+    turns = find_turns(context.files, context.job, limits, context.thresholds.max_evidence)
     if turns is None:
         return
     share = fmean(value for _, value in turns.shares)
@@ -123,12 +123,21 @@ def _by_turns(context: Context) -> Iterator[Finding]:
         often = {"gpus": gpus, "often": times / turns.collectives, "count": turns.collectives}
         facts |= often
         explanation.append(Phrase(f"findings.{KIND}.last", often))
+    cause = None
+    if turns.reason is not None and turns.reason.cause in ("late_input", "late_host"):
+        cause = turns.reason.cause
+        if saving is not None and turns.steps:
+            # the step ends as much earlier as the last one came late, not only as the others waited on average
+            saving = max(saving, turns.reason.amount / turns.steps)
+        explanation.append(Phrase(f"findings.{KIND}.turns_{cause}", facts))
+        explanation += _details(turns.reason)
     yield Finding(
         kind=KIND,
         severity=severity,  # type: ignore[arg-type]
         title=Phrase(f"findings.{KIND}.{'title_turns_last' if often_last else 'title_turns'}", facts),
         explanation=tuple(explanation),
-        advice=context.advice(KIND, "pin_host", "even_work@"),
+        advice=context.advice(KIND, *(("pin_host", "even_work@") if cause is None else _hint(cause, 1.0)[1])),
+        cause=cause,
         victims=_refs(member for member, value in turns.shares if value >= limits.warning),
         share=share,
         saving_ps_per_step=saving,
