@@ -20,6 +20,8 @@ import {
 } from "../src/views/telemetry/data";
 import { eventRows } from "../src/views/telemetry/Events";
 import { environmentFacts, problemsOf, reportText } from "../src/views/telemetry/environment";
+import { isLive, lastMinutes, mayRun, stillWindow } from "../src/views/telemetry/follow";
+import { shownWindow } from "../src/views/telemetry/state";
 import { throttleSentence } from "../src/views/telemetry/words";
 
 lang.value = "en";
@@ -326,5 +328,35 @@ describe("the environment", () => {
     expect(problemsOf({ problems: odd })).toEqual([{ severity: "info", text: "of_the_future", fix: [] }]);
     expect(reportText(report)).not.toContain("problems");
     expect(reportText({ system: "x".repeat(500) }, 100).length).toBeLessThan(110);
+  });
+});
+
+describe("following a training", () => {
+  it("is offered while the recording has just been written to", () => {
+    const one = answer([recording(0)]);
+    expect(mayRun(one, 9000 + 60_000)).toBe(true);
+    expect(mayRun(one, 9000 - 60_000)).toBe(true);
+    expect(mayRun(one, 9000 + 600_000)).toBe(false);
+    expect(mayRun(one, 9000 - 600_000)).toBe(false);
+    expect(mayRun(answer([]), 9000)).toBe(false);
+  });
+
+  it("shows the last minutes when paused, unless somebody has zoomed", () => {
+    const one = answer([recording(0, { end_unix_ms: 1_000_000 })]);
+    expect(stillWindow(one, true)).toBe(null);
+    lastMinutes.value = "5";
+    expect(stillWindow(one, true)).toEqual({ startMs: 700_000, endMs: 1_000_000 });
+    expect(stillWindow(one, false)).toBe(null);
+    shownWindow.value = { startMs: 1, endMs: 2 };
+    expect(stillWindow(one, true)).toEqual({ startMs: 1, endMs: 2 });
+    shownWindow.value = null;
+    lastMinutes.value = "all";
+  });
+
+  it("tells a live answer from one of the past", () => {
+    const past = { start_unix_ms: 1, end_unix_ms: 2, series: [] };
+    expect(isLive(past)).toBe(false);
+    expect(isLive({ ...past, now_unix_ms: 3, running: false, last_steps: [] })).toBe(true);
+    expect(isLive(null)).toBe(false);
   });
 });

@@ -42,6 +42,7 @@ from tb_gpu_doctor.plugin.responses import (
 )
 
 if TYPE_CHECKING:
+    from tb_gpu_doctor.plugin.live_telemetry import LiveTelemetry
     from tb_gpu_doctor.plugin.session_view import SessionView
 
 _LOG = logging.getLogger("tensorboard")
@@ -98,6 +99,7 @@ class Routes:
         self._listed: dict[tuple[str, bool], tuple[Snapshot, bytes]] = {}
         self._memory = AnswerMemory()
         self._histories = Histories(scanner, self._open.summary)
+        self._live: LiveTelemetry | None = None
         self._static = static_files()
 
     def apps(self) -> dict[str, WsgiApp]:
@@ -127,6 +129,7 @@ class Routes:
             "/input": self._input,
             "/telemetry": self._telemetry,
             "/telemetry/series": self._telemetry_series,
+            "/telemetry/live": self._telemetry_live,
             "/timeline/telemetry": self._timeline_telemetry,
             "/batch_sweeps": self._batch_sweeps,
             "/compare": self._compare,
@@ -315,6 +318,17 @@ class Routes:
         metrics, points = series_arguments(request)
         window = unix_ms_range(request)
         return json_answer(request, self._view(request).telemetry.series(metrics, window, points))
+
+    def _telemetry_live(self, request: Request) -> Response:
+        metrics, points = series_arguments(request)
+        seconds = int_argument(request, "seconds", 0, 1 << 24, default=0)
+        runs = self._view(request).telemetry.runs
+        if self._live is None:
+            from tb_gpu_doctor.plugin.live_telemetry import LiveTelemetry
+
+            self._live = LiveTelemetry()
+        homes = self._found(request).session.homes
+        return json_answer(request, self._live.answer(homes, runs, metrics, seconds, points))
 
     def _timeline_telemetry(self, request: Request) -> Response:
         metrics, points = series_arguments(request)

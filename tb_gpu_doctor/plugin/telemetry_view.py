@@ -87,6 +87,11 @@ class TelemetryView:
             "problems": list(self._home.problems.get(lang, self._home.telemetry.problems)),
         }
 
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Folders of the recordings, in the order of their numbers."""
+        return tuple(recording.run for recording in self._recordings)
+
     def series(self, metrics: Sequence[str], window_ns: tuple[int, int] | None, points: int) -> dict[str, Any]:
         """The answer of ``telemetry/series``."""
         return curves(self._recordings, metrics, window_ns, points)

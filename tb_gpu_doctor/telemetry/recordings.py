@@ -347,6 +347,12 @@ def read_homes(homes: Sequence[Home]) -> HomeTelemetry:
     )
 
 
+def below_home(home: Home, recording: Recording) -> Recording:
+    """A recording of a home, named as in the whole logdir."""
+    base = f"{home.run}/{os.path.basename(home.folder)}" if home.run else os.path.basename(home.folder)
+    return _named(recording, base)
+
+
 def _below(base: str, run: str) -> str:
     return f"{base}/{run}" if run else base
 

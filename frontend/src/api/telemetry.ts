@@ -117,6 +117,12 @@ export interface SeriesAnswer {
   series: Series[];
 }
 
+export interface LiveAnswer extends SeriesAnswer {
+  now_unix_ms: number;
+  running: boolean;
+  last_steps: { recording: number; step: number | null }[];
+}
+
 export interface SweepPoint {
   batch_size: number;
   samples_per_s: number | null;
@@ -156,4 +162,15 @@ export function fetchSeries(
     ? { start_unix_ms: range.startMs.toFixed(3), end_unix_ms: range.endMs.toFixed(3) }
     : {};
   return getJson("telemetry/series", { run, session, metric: metrics.join(","), points, ...window }, options);
+}
+
+/** The end of recordings that still grow. */
+export function fetchLive(
+  { run, session }: ProfileId,
+  metrics: readonly string[],
+  seconds: number,
+  points: number,
+  options?: RequestOptions,
+): Promise<LiveAnswer> {
+  return getJson("telemetry/live", { run, session, metric: metrics.join(","), seconds, points }, options);
 }

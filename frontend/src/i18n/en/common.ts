@@ -27,7 +27,7 @@ export const common = {
   doc_title: "Documentation",
   open_profiler: "Open in Profiler",
   profiler_missing:
-    "The stock Profiler plugin is not installed here, so there are no links into its trace viewer (pip install tensorboard-plugin-profile).",
+    "The stock Profiler plugin is not installed here, so there are no links into its trace viewer (pip install 'tb-gpu-doctor[profiler]').",
   profiler_unknown_run: "The stock Profiler does not list this session, so there are no links into its trace viewer.",
   stage_queued: "waiting for its turn",
   stage_queued_behind_one: "waiting for its turn, {n} before it",

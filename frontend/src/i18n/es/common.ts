@@ -30,7 +30,7 @@ export const common: Texts<typeof en> = {
   doc_title: "Documentación",
   open_profiler: "Abrir en Profiler",
   profiler_missing:
-    "El plugin Profiler no está instalado aquí, así que no hay enlaces a su visor de trazas (pip install tensorboard-plugin-profile).",
+    "El plugin Profiler no está instalado aquí, así que no hay enlaces a su visor de trazas (pip install 'tb-gpu-doctor[profiler]').",
   profiler_unknown_run: "El Profiler no muestra esta sesión, así que no hay enlaces a su visor de trazas.",
   stage_queued: "en espera de turno",
   stage_queued_behind_one: "en espera de turno, {n} por delante",

@@ -1,5 +1,13 @@
 import { useMemo } from "preact/hooks";
-import { fetchSeries, type Metric, MOST_METRICS, type SeriesAnswer, type TelemetryAnswer } from "../../api/telemetry";
+import {
+  fetchLive,
+  fetchSeries,
+  type LiveAnswer,
+  type Metric,
+  MOST_METRICS,
+  type SeriesAnswer,
+  type TelemetryAnswer,
+} from "../../api/telemetry";
 import type { ProfileId } from "../../api/types";
 import { paintOf } from "../../charts/palette";
 import { SeriesPlot } from "../../charts/SeriesPlot";
@@ -26,11 +34,12 @@ import {
   wholeWindow,
 } from "./data";
 import { type EventRow, Events, eventRows } from "./Events";
+import { type Follow, isLive, LAST_MINUTES, lastMinutes, secondsShown, stillWindow, useFollow, wanted } from "./follow";
 import { StepTimes } from "./Steps";
 import { axisOf, chosenMetrics, gpuSort, shownWindow, type Window } from "./state";
-import { throttleSentence } from "./words";
+import { clock, throttleSentence } from "./words";
 
-const series = new Remote<SeriesAnswer>();
+const series = new Remote<SeriesAnswer | LiveAnswer>();
 
 const USUAL = ["utilization_percent", "power_watts", "temperature_celsius", "sm_clock_mhz", "memory_used_bytes"];
 /** Bits have no height: they are the bands of throttling. */
@@ -80,12 +89,55 @@ function MetricChoice({ metrics, shown }: { metrics: readonly Metric[]; shown: r
   );
 }
 
+/** Pausing and going on, and how much of the end is shown. */
+function FollowTools({ follow, data }: { follow: Follow; data: SeriesAnswer | LiveAnswer | null }) {
+  const steps = isLive(data) ? data.last_steps.flatMap(({ step }) => step ?? []) : [];
+  return (
+    <>
+      <button
+        type="button"
+        aria-pressed={follow.on}
+        onClick={() => {
+          wanted.value = !follow.on;
+          if (wanted.value) shownWindow.value = null;
+        }}
+      >
+        {t(follow.on ? "follow_pause" : "follow_go_on")}
+      </button>
+      <label>
+        {t("follow_last")}
+        <select
+          value={lastMinutes.value}
+          onChange={(event) => {
+            const { value } = event.currentTarget;
+            lastMinutes.value = LAST_MINUTES.find((each) => each === value) ?? "all";
+          }}
+        >
+          {LAST_MINUTES.map((each) => (
+            <option key={each} value={each}>
+              {each === "all" ? t("follow_all") : t("follow_minutes", { n: each })}
+            </option>
+          ))}
+        </select>
+      </label>
+      {follow.on && isLive(data) ? (
+        <span class="muted" role="status">
+          {t("follow_now", { time: clock(data.end_unix_ms ?? data.now_unix_ms) })}
+          {steps.length ? ` · ${t("follow_step", { n: formatInt(Math.max(...steps)) })}` : ""}
+        </span>
+      ) : null}
+    </>
+  );
+}
+
 interface ToolbarProps {
   stepsKnown: boolean;
   whole: Window | null;
+  follow: Follow;
+  data: SeriesAnswer | LiveAnswer | null;
 }
 
-function Toolbar({ stepsKnown, whole }: ToolbarProps) {
+function Toolbar({ stepsKnown, whole, follow, data }: ToolbarProps) {
   const zoomed = shownWindow.value !== null;
   return (
     <div class="filters">
@@ -116,6 +168,7 @@ function Toolbar({ stepsKnown, whole }: ToolbarProps) {
         <span class="muted">{t("zoom_hint")}</span>
       )}
       <NarrowButtons whole={whole} />
+      {follow.offered ? <FollowTools follow={follow} data={data} /> : null}
     </div>
   );
 }
@@ -242,9 +295,11 @@ interface PartProps {
   data: SeriesAnswer;
   metrics: readonly Metric[];
   axis: AxisKind;
+  /** What is shown; null: all. */
+  window: Window | null;
 }
 
-function Part({ answer, data, metrics, axis }: PartProps) {
+function Part({ answer, data, metrics, axis, window }: PartProps) {
   const isDark = dark.value;
   const gpus = useMemo(() => gpuLines(answer.recordings), [answer]);
   const rows = useMemo(() => eventRows(answer, gpus, axis, data.series), [answer, gpus, axis, data, lang.value]);
@@ -258,7 +313,6 @@ function Part({ answer, data, metrics, axis }: PartProps) {
       })),
     [metrics, gpus, data, axis, lang.value],
   );
-  const window = shownWindow.value;
   const toAxis = (ms: number): number | null => (axis === "time" ? ms / 1000 : stepAt(data.series, ms));
   const ends = charts.flatMap(({ times }) => (times.length ? [times[0], times[times.length - 1]] : []));
   const whole = wholeWindow(answer);
@@ -378,20 +432,30 @@ function Part({ answer, data, metrics, axis }: PartProps) {
 /** Each metric over all GPUs, with what held them back and when profiles were taken. */
 export function Curves({ answer, profile }: { answer: TelemetryAnswer; profile: ProfileId }) {
   const metrics = useMemo(() => metricsShown(answer.metrics, chosenMetrics.value), [answer, chosenMetrics.value]);
-  const window = shownWindow.value;
   const axis: AxisKind = answer.steps_known && axisOf.value === "step" ? "step" : "time";
   const ids = metrics.map(({ id }) => id);
-  const key = JSON.stringify([ids, window, answer.recordings.map(({ end_unix_ms }) => end_unix_ms)]);
-  // Without NVML there are steps and events, and no curve to ask for.
-  const state = useLoad(series, profile, key, (options) =>
-    ids.length ? fetchSeries(profile, ids, window, POINTS, options) : Promise.resolve(NO_SERIES),
+  const follow = useFollow(answer, series.value.data);
+  const window = stillWindow(answer, follow.offered);
+  const live = follow.on ? [follow.look, secondsShown()] : null;
+  const key = JSON.stringify([ids, window, live, answer.recordings.map(({ end_unix_ms }) => end_unix_ms)]);
+  const state = useLoad<SeriesAnswer | LiveAnswer>(series, profile, key, (options) =>
+    // Without NVML there are steps and events, and no curve to ask for.
+    !ids.length
+      ? Promise.resolve(NO_SERIES)
+      : follow.on
+        ? fetchLive(profile, ids, secondsShown(), POINTS, options)
+        : fetchSeries(profile, ids, window, POINTS, options),
   );
+  const shown = (data: SeriesAnswer | LiveAnswer): Window | null => {
+    const { start_unix_ms: startMs, end_unix_ms: endMs } = data;
+    return isLive(data) && startMs !== null && endMs !== null ? { startMs, endMs } : window;
+  };
   return (
     <>
-      <Toolbar stepsKnown={answer.steps_known} whole={wholeWindow(answer)} />
+      <Toolbar stepsKnown={answer.steps_known} whole={wholeWindow(answer)} follow={follow} data={state.data} />
       {metrics.length ? <MetricChoice metrics={answer.metrics} shown={metrics} /> : null}
       <LoadedView state={state} label={t("loading_telemetry")}>
-        {(data) => <Part answer={answer} data={data} metrics={metrics} axis={axis} />}
+        {(data) => <Part answer={answer} data={data} metrics={metrics} axis={axis} window={shown(data)} />}
       </LoadedView>
     </>
   );
