@@ -415,7 +415,8 @@ def _reason_in_steps(
         return None
     if best == "late_host":
         cause = max(_HOST, key=lambda host: float(causes[host]))
-        return Reason(best, amounts[best], cause.id, _host_event(late, cause))
+        # Who saves alone is late for a reason that is a story of its own.
+        return None if cause is Cause.CHECKPOINT else Reason(best, amounts[best], cause.id, _host_event(late, cause))
     return Reason("slow_gpu" if best == "compute" else best, amounts[best])
 
 
@@ -512,7 +513,7 @@ def _reason_of_turns(files: Sequence[FileFacts], job: Job, limits: LateLimits) -
         return None
     lateness, by_steps = found.units(limits.min_units)
     hit = np.flatnonzero(lateness.max(axis=1) >= limits.warning * found.window / len(lateness))
-    if not by_steps or not len(hit):
+    if not by_steps or len(set(lateness[hit].argmax(axis=1).tolist())) < _FEWEST_BURSTS:
         return None
     numbers = found.numbers_of_units()[hit].tolist()
     return _reason_in_steps(found.members, found.members, numbers, lateness[hit], limits.explained)
