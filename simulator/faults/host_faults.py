@@ -172,6 +172,14 @@ def slow_steps(setup: Setup, share: float) -> Setup:
     return replace(setup, slow_steps={4: factor, 8: factor})
 
 
+def slower_from_the_middle(setup: Setup, share: float) -> Setup:
+    """From the middle of the recording on the GPUs compute more slowly, as one does that has become hot."""
+    first = setup.recorded_steps // 2
+    late = setup.recorded_steps - first
+    factor = 1 + setup.recorded_steps * share / (1 - share) / late
+    return replace(setup, slow_steps=dict.fromkeys(range(first, setup.recorded_steps + 8), factor))
+
+
 def crowded_host(setup: Setup, share: float) -> Setup:
     """Bursts of input workers, many more than processors, beside the thread that launches."""
     spec = InputSpec(16, map_us=160, parallelism=16, buffer=2, ready=1, read_us=4, spread=0.3)
@@ -201,4 +209,5 @@ HOST_FAULTS = (
     Plant("op_placement", "pool", on_another_thread, ("keras",), culprit="Unique"),
     Plant("step_outliers", "pause", paused, ("keras", "jax"), steps=12),
     Plant("step_outliers", "gpu", slow_steps, ("keras", "jax"), steps=12),
+    Plant("slower_steps", "gpu", slower_from_the_middle, ("keras", "jax"), steps=24),
 )

@@ -134,7 +134,7 @@ def find_outliers(files: Sequence[FileFacts], which: int, job: Job, limits: Outl
         rows = rows[rows >= leading(durations, limits.ratio)]
     if not len(rows):
         return None
-    own, table = _own_time(files, which, job)
+    own, table = own_time(files, which, job)
     growth = (own[rows] - np.median(own, axis=0)).astype(np.float64)  # (outliers, devices)
     by_device = growth.clip(0).sum(axis=0)
     blamed = np.argmax(growth, axis=1)
@@ -157,7 +157,7 @@ def find_outliers(files: Sequence[FileFacts], which: int, job: Job, limits: Outl
     )
 
 
-def _own_time(files: Sequence[FileFacts], which: int, job: Job) -> tuple[Int64, Float64]:
+def own_time(files: Sequence[FileFacts], which: int, job: Job) -> tuple[Int64, Float64]:
     """Time of each GPU without waits inside collectives, shape (steps, devices), and its `PARTS`."""
     file = files[which]
     own = np.zeros((file.steps.count, len(file.gpus)), np.int64)

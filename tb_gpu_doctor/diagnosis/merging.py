@@ -170,6 +170,13 @@ def communicates_every_so_often(context: Context, root: Finding, outliers: Findi
     return any(gaps) and all(len(apart) <= 1 for apart in gaps) and max(map(len, numbers)) > _FEWEST_BY_SCHEDULE
 
 
+def are_the_later_steps(context: Context, slower: Finding, outliers: Finding) -> bool:
+    """The steps that stand out are those of the slower pace, and most of them: no accidents of their own."""
+    first, count = int(slower.title.params["number"]), int(slower.explanation[0].params["count"])
+    numbers = {number for found in _outliers(context) if found is not None for number in found.numbers}
+    return min(numbers, default=-1) >= first and len(numbers) >= _IN_OUTLIERS * count
+
+
 # What empties the queue, and lays open the launches after it.
 _STALLS = tuple(rule.kind for rule in rules() if rule.idle_cause not in (None, Cause.LAUNCH))
 
@@ -178,6 +185,7 @@ MERGES: tuple[Merge, ...] = (
     *(Merge("imbalance", kind, makes_the_gpu_late, adds="all") for kind in (*_STALLS, "launch_bound")),
     Merge("imbalance", "step_outliers", is_late_in_the_slow_steps),
     *(Merge(kind, "step_outliers", explains_slow_steps) for kind in (*_STALLS, "launch_bound")),
+    Merge("slower_steps", "step_outliers", are_the_later_steps),
     Merge("communication_bound", "step_outliers", communicates_every_so_often),
     *(Merge(kind, "launch_bound", follows_an_empty_queue, counts=True) for kind in _STALLS),
 )
