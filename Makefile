@@ -26,6 +26,9 @@ NPM_STAMP := frontend/node_modules/.installed
 # The tests start hundreds of interpreters: each module is compiled once, whatever the user's shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
+# The demo opens on a run with something to find, not on the newest one, which is healthy.
+DEMO_LINK = $(if $(filter demo_logs,$(LOGDIR)),&p.gpu_doctor.run=slow_gpu&p.gpu_doctor.session=2026_03_03_10_41_37)
+
 .PHONY: help demo demo-logs check test lint types imports frontend-test fuzz pytest quick bench screenshots format bundle rules-table chromium clean
 
 help: ## show this list
@@ -33,7 +36,7 @@ help: ## show this list
 
 demo: $(STAMPS)/package ## open the demo runs in TensorBoard (PORT=6006, LOGDIR=demo_logs)
 	@echo
-	@echo "GPU Doctor: open http://localhost:$(PORT)/#gpu_doctor once TensorBoard says that it is ready; Ctrl+C ends it."
+	@echo "GPU Doctor: open http://localhost:$(PORT)/#gpu_doctor$(DEMO_LINK) once TensorBoard says that it is ready; Ctrl+C ends it."
 	@echo
 	@exec $(BIN)/tensorboard --logdir "$(LOGDIR)" --host localhost --port $(PORT)
 
@@ -97,15 +100,20 @@ clean: ## remove what the other targets made
 $(STAMPS)/venv:
 	@[ -n "$(PYTHON)" ] || { echo "No Python 3.10 or newer with the venv module found; set PYTHON=/path/to/python." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) lacks ensurepip: on Debian and Ubuntu install python3-venv." >&2; exit 1; }
-	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	@echo "Making a virtual environment in $(VENV) ($(PYTHON))"
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	@# One that was interrupted, or that another tool made, lacks pip.
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip --upgrade >/dev/null
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/package: $(STAMPS)/venv $(PACKAGE_INPUTS)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[profiler]'
+	@echo "Installing GPU Doctor, TensorBoard and its Profiler into $(VENV): once, a minute or two; what pip fetches is listed below"
+	@$(BIN)/python -m pip install --disable-pip-version-check -e '.[profiler]'
 	@touch $@
 
 $(STAMPS)/test: $(STAMPS)/venv $(PACKAGE_INPUTS)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@echo "Installing what the tests need into $(VENV): once, some minutes"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
 	@touch $@ $(STAMPS)/package
 
 $(NPM_STAMP): frontend/package.json frontend/package-lock.json

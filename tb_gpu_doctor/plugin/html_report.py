@@ -231,7 +231,7 @@ def _packed_size(answers: Answers) -> int:
 def _core(
     session: Session, view: SessionView, page_html: Callable[[str, str], str | None]
 ) -> Iterator[tuple[str, bytes]]:
-    yield "sessions", to_json(_sessions(session))
+    yield "sessions", to_json(_sessions(session, view))
     for lang in languages():
         diagnosis = view.diagnosis_json(lang)
         yield key("diagnosis", lang=lang), diagnosis
@@ -259,7 +259,7 @@ def _core(
         yield f"timeline/waits{name}", view.ranges.wait_bins(start, end, pixels)
 
 
-def _sessions(session: Session) -> dict[str, Any]:
+def _sessions(session: Session, view: SessionView) -> dict[str, Any]:
     """The list of sessions as it would be were there only this one."""
     described = {
         "run": session.run,
@@ -269,6 +269,8 @@ def _sessions(session: Session) -> dict[str, Any]:
         "format": session.files[0].format if session.files else "",
         "size_bytes": session.size_bytes,
         "modified_unix_s": session.modified_unix_s,
+        "recorded_unix_s": session.recorded_unix_s,
+        "verdict": view.summary.verdict,
         "problem": None,
         "related": None,
     }

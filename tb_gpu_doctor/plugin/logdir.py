@@ -404,8 +404,8 @@ def _unused(run: str, session: str, found: Mapping[tuple[str, str], FoundSession
     return name
 
 
-def describe(found: FoundSession, lang: str) -> dict[str, Any]:
-    """One entry of ``sessions``."""
+def describe(found: FoundSession, lang: str, verdict: str | None = None) -> dict[str, Any]:
+    """One entry of ``sessions``; ``verdict`` of its diagnosis where that is known."""
     from tb_gpu_doctor.report.sentences import say
 
     session = found.session
@@ -417,6 +417,8 @@ def describe(found: FoundSession, lang: str) -> dict[str, Any]:
         "format": session.files[0].format if session.files else "",
         "size_bytes": session.size_bytes,
         "modified_unix_s": session.modified_unix_s,
+        "recorded_unix_s": session.recorded_unix_s,
+        "verdict": verdict,
         "problem": None if session.problem is None else say(session.problem, lang),
         "related": None if found.offer is None else _describe_offer(found.offer),
     }

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tb_gpu_doctor.errors import ProfileError, RequestError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 
 SCAN_WAIT_S = 0.2
+_MOST_RECALLED = 500
 
 Analyse = Callable[["Session", Report], "SessionView"]
 
@@ -50,6 +52,9 @@ class OpenSessions:
         self._logdir = logdir
         self._analyses: Analyses[SessionView] = Analyses() if analyses is None else analyses
         self._analyse = analyse
+        # What the cache knew of sessions that nobody has opened here, by key; None where it knew nothing.
+        self._recalled: dict[str, str | None] = {}
+        self._recalling = threading.Lock()
 
     def find(self, run: str, session: str) -> FoundSession:
         """The session of these names.
@@ -96,6 +101,39 @@ class OpenSessions:
         if job is not None and job.result is not None:
             return job.result.summary
         return open_summary(dataclasses.replace(found.session, run=found.run), report)
+
+    def verdicts(self, sessions: Sequence[FoundSession]) -> tuple[str | None, ...]:
+        """The verdict of each session as far as it is known without any work; never waits.
+
+        What the cache holds of sessions that nobody has opened here is looked up in the background.
+        """
+        known: list[str | None] = []
+        unasked: list[FoundSession] = []
+        for found in sessions:
+            job = self._analyses.peek(found.key)
+            if job is not None and job.result is not None:
+                known.append(job.result.summary.verdict)
+                continue
+            known.append(self._recalled.get(found.key))
+            if found.key not in self._recalled and self._analyse is None:
+                unasked.append(found)
+        if unasked and self._recalling.acquire(blocking=False):
+            threading.Thread(target=self._recall, args=(unasked,), name="gpu-doctor-verdicts", daemon=True).start()
+        return tuple(known)
+
+    def _recall(self, sessions: Sequence[FoundSession]) -> None:
+        from tb_gpu_doctor.api import ANSWER, SessionAnswer
+        from tb_gpu_doctor.cache.remember import recalled
+
+        try:
+            if len(self._recalled) > _MOST_RECALLED:
+                self._recalled.clear()  # of files that have changed since
+            for found in sessions[:_MOST_RECALLED]:
+                session = dataclasses.replace(found.session, run=found.run)
+                kept = None if _is_remote(session) or session.problem else recalled(session, ANSWER, SessionAnswer)
+                self._recalled[found.key] = None if kept is None else kept.summary.verdict
+        finally:
+            self._recalling.release()
 
     def progress(self, found: FoundSession) -> Progress:
         """How far the analysis of a session has come, without beginning one."""

@@ -95,8 +95,8 @@ class Routes:
         self._scanner = scanner
         self._open = OpenSessions(scanner, analyses, analyse)
         self._logdir = logdir
-        # The list of sessions in each language, made once for each scan.
-        self._listed: dict[tuple[str, bool], tuple[Snapshot, bytes]] = {}
+        # The list of sessions in each language, made once for each scan and whenever another verdict is known.
+        self._listed: dict[tuple[str, bool], tuple[Snapshot, tuple[str | None, ...], bytes]] = {}
         self._memory = AnswerMemory()
         self._histories = Histories(scanner, self._open.summary)
         self._live: LiveTelemetry | None = None
@@ -150,11 +150,14 @@ class Routes:
         lang = language(request)
         snapshot = self._scanner.snapshot(wait_s=SCAN_WAIT_S)
         scanning = self._scanner.scanning
+        verdicts = self._open.verdicts(snapshot.sessions)
         told = self._listed.get((lang, scanning))
-        if told is None or told[0] is not snapshot:
+        if told is None or told[0] is not snapshot or told[1] != verdicts:
             answer = {
                 "scanning": scanning,
-                "sessions": [describe(found, lang) for found in snapshot.sessions],
+                "sessions": [
+                    describe(found, lang, verdict) for found, verdict in zip(snapshot.sessions, verdicts, strict=True)
+                ],
                 "searched": list(snapshot.searched),
                 "logdir": self._logdir,
                 "problems": [
@@ -162,8 +165,8 @@ class Routes:
                     for problem in snapshot.problems
                 ],
             }
-            told = self._listed[lang, scanning] = (snapshot, to_json(answer))
-        return json_answer(request, told[1])
+            told = self._listed[lang, scanning] = (snapshot, verdicts, to_json(answer))
+        return json_answer(request, told[2])
 
     def _diagnosis(self, request: Request) -> Response:
         return json_answer(request, self._view(request).diagnosis_json(language(request)))

@@ -124,6 +124,8 @@ def test_sessions_lists_what_there_is(tmp_path: Path):
         "format": "xplane",
         "size_bytes": 5,
         "modified_unix_s": oldest["modified_unix_s"],
+        "recorded_unix_s": time.mktime((2024, 1, 1, 0, 0, 0, 0, 0, -1)),
+        "verdict": None,
         "problem": None,
         "related": None,
     }

@@ -11,6 +11,10 @@ export interface SessionInfo extends ProfileId {
   format: string;
   size_bytes: number;
   modified_unix_s: number;
+  /** When it was recorded, whatever a copy made of the files' times. */
+  recorded_unix_s?: number;
+  /** Of its diagnosis; null while nobody has asked for that. */
+  verdict?: Verdict | null;
   problem: string | null;
   /** Sessions that may be one job with this one. */
   related?: {

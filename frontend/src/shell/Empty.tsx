@@ -111,7 +111,7 @@ export function MissingSession({ missing, answer }: { missing: ProfileId; answer
             <button type="button" onClick={() => selectProfile(session)} title={fullText(session.label)}>
               {shorten(session.label, 100)}
             </button>{" "}
-            <span class="muted">{formatDate(session.modified_unix_s)}</span>
+            <span class="muted">{formatDate(session.recorded_unix_s ?? session.modified_unix_s)}</span>
           </li>
         ))}
       </ul>

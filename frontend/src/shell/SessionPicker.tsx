@@ -1,8 +1,8 @@
 import { useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
 import type { ProfileId, SessionInfo } from "../api/types";
 import { formatDate, fullText, shorten } from "../format";
-import { t } from "../i18n";
-import { infoOf, sameProfile, selected, selectProfile, sessions } from "../state/store";
+import { t, tId } from "../i18n";
+import { infoOf, refreshSessions, sameProfile, selected, selectProfile, sessions } from "../state/store";
 import { Icon } from "../ui/Icon";
 
 const MOST_SHOWN = 200;
@@ -16,6 +16,9 @@ export function filterSessions(all: readonly SessionInfo[], query: string): Sess
     return words.every((word) => lower.includes(word));
   });
 }
+
+/** When a session was recorded; a snapshot of an older version knows its files' time only. */
+export const recordedAt = (session: SessionInfo): number => session.recorded_unix_s ?? session.modified_unix_s;
 
 interface SessionChoiceProps {
   label: string;
@@ -43,6 +46,7 @@ export function SessionChoice({ label, all, current, onChoose }: SessionChoicePr
 
   const show = () => {
     if (open) return;
+    void refreshSessions(); // verdicts that are known by now
     setQuery("");
     setActive(
       Math.max(
@@ -120,12 +124,16 @@ export function SessionChoice({ label, all, current, onChoose }: SessionChoicePr
               onClick={() => choose(session)}
             >
               <span class="option-label" title={fullText(session.label)}>
-                {session.problem ? <Icon name="warning" /> : null}
+                {session.problem ? <Icon name="warning" /> : session.verdict ? <Icon name={session.verdict} /> : null}
                 {shorten(session.label, 80)}
               </span>
               <span class="muted">
-                {formatDate(session.modified_unix_s)}
-                {session.problem ? ` · ${t("session_unreadable")}` : ""}
+                {session.problem
+                  ? `${t("session_unreadable")} · `
+                  : session.verdict
+                    ? `${tId("verdict_word", session.verdict)} · `
+                    : ""}
+                {formatDate(recordedAt(session))}
               </span>
             </li>
           ))}

@@ -90,7 +90,7 @@ export function Choose({ profile, beside, candidates }: ChooseProps) {
                 <button type="button" class="action" onClick={() => choose(session)}>
                   {shorten(session.label, 80)}
                 </button>{" "}
-                <span class="muted">{formatDate(session.modified_unix_s)}</span>
+                <span class="muted">{formatDate(session.recorded_unix_s ?? session.modified_unix_s)}</span>
               </li>
             ))}
           </ul>
