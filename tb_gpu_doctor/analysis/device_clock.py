@@ -25,6 +25,8 @@ _PAUSE = 20 * PS_PER_US
 _AGREE, _AGREE_AT_LEAST = 0.1, PS_PER_MS // 10
 # A wait for the whole device: what its thread launched before is done when it returns.
 _DEVICE_WAIT = re.compile(r"^(?:cu|cuda|hip)(?:Device|Ctx|Context)Synchronize")
+# A wait for a stream, which it does not name: of a thread that uses one stream, that one.
+_STREAM_WAIT = re.compile(r"^(?:cu|cuda|hip)StreamSynchronize")
 # So many waits must agree before work is moved to an earlier time; a launch says more.
 _MIN_WAITS = 3
 
@@ -132,15 +134,19 @@ def _all_are_early(trace: Trace, pairs: _Pairs, device: int, early: int) -> bool
 
 
 def _device_waits(trace: Trace, pairs: _Pairs) -> Int64:
-    """Rows of the waits for a GPU on threads all of whose work runs on one: which GPU another waits for is not said."""
-    host = trace.host_events
+    """Rows of the waits of which it is clear for what: for a GPU on threads all of whose work runs on one, and for a
+    stream where all of it runs on one stream.
+    """
+    host, events = trace.host_events, trace.device_events
     names = distinct(host.name)
-    waits = names[[bool(_DEVICE_WAIT.match(trace.strings[i])) for i in names.tolist()]]
-    if not len(waits):
-        return np.zeros(0, np.int64)
-    thread, device = host.thread[pairs.call], trace.device_events.device[pairs.event]
-    single = [index for index, rows in rows_by(thread) if (device[rows] == device[rows[0]]).all()]
-    return np.asarray(np.flatnonzero(np.isin(host.name, waits) & np.isin(host.thread, single)), dtype=np.int64)
+    thread, device, stream = host.thread[pairs.call], events.device[pairs.event], events.stream[pairs.event]
+    found = [np.zeros(0, np.int64)]
+    for pattern, place in ((_DEVICE_WAIT, device), (_STREAM_WAIT, stream)):
+        waits = names[[bool(pattern.match(trace.strings[i])) for i in names.tolist()]]
+        if len(waits):
+            single = [index for index, rows in rows_by(thread) if (place[rows] == place[rows[0]]).all()]
+            found.append(np.flatnonzero(np.isin(host.name, waits) & np.isin(host.thread, single)))
+    return np.sort(np.concatenate(found))
 
 
 def _slack_of_waits(trace: Trace, pairs: _Pairs, waits: Int64) -> Int64:

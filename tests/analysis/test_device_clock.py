@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -69,6 +70,23 @@ def test_a_late_clock_is_told_by_waits_that_end_too_soon(steps: int, kernels: in
     mended = on_host_clock(shifted(training(steps, kernels, 50, 1_000, sync=True).trace(), by_us))
     assert (mended.device_events.start - right.device_events.start == 4 * US).all()
     assert [note.code for note in mended.notes] == ["device_clock_late"]
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_waits_for_a_stream_tell_where_there_is_one(streams: int) -> None:
+    def recorded() -> Trace:
+        record, correlation, at = Recorder(gpus=1), 0, 0
+        for _ in range(4):
+            for number in range(6):
+                correlation += 1
+                start = at + 10 + 50 * number
+                record.launch("python", at + number, start, start + 50, correlation, stream=number % streams)
+            record.call("python", "cudaStreamSynchronize", at + 10, at + 312)
+            at += 1_000
+        return record.trace()
+
+    mended = on_host_clock(shifted(recorded(), 400))
+    assert (mended.notes != ()) == (streams == 1), "of two streams nobody knows which was waited for"
 
 
 def test_work_from_before_the_recording_does_not_fall_below_zero() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tb_gpu_doctor.analysis.results import Cause
-from tb_gpu_doctor.diagnosis.context import Context
+from tb_gpu_doctor.diagnosis.context import Context, WorkingGpu
 from tb_gpu_doctor.diagnosis.losses import cost_per_step, gap_evidence, idle_loss
 from tb_gpu_doctor.diagnosis.model import Finding
 from tb_gpu_doctor.diagnosis.rule import Rule
@@ -19,6 +19,8 @@ from tb_gpu_doctor.phrase import Phrase
 KIND = "unexplained_idle"
 # In so many of the steps, it belongs to every step.
 _EACH = 0.8
+# A GPU that lacks so much of its work need not have stood idle: what is missing may have run then.
+_LACKING = 0.05
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ def check(context: Context) -> Iterator[Finding]:
     """One finding for all GPUs above the threshold."""
     limits: Limits = context.thresholds.of(KIND)
     loss = idle_loss(context, Cause.NO_EVIDENCE, limits.warning)
-    if loss is None:
+    if loss is None or all(_lacks_work(gpu) for gpu in loss.gpus):
         return
     key = f"findings.{KIND}"
     stops = find_stops(context, loss.gpus, Cause.NO_EVIDENCE)
@@ -65,6 +67,12 @@ def check(context: Context) -> Iterator[Finding]:
         saving_ps_per_step=loss.saving,
         evidence=gap_evidence(context, loss.gpus, Cause.NO_EVIDENCE),
     )
+
+
+def _lacks_work(gpu: WorkingGpu) -> bool:
+    lost = gpu.file.lost
+    found = [one for one in lost.gpus if one.device == gpu.index] if lost is not None else []
+    return any(one.lost >= _LACKING * max(1, one.launches) for one in found)
 
 
 RULE = Rule(
