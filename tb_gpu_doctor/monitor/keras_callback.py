@@ -54,8 +54,25 @@ def find_batches(replicas: int = 1) -> Batches:
     while frame is not None:
         if frame.f_code.co_name == "fit" and "epoch_iterator" in frame.f_locals:
             return _of_iterator(frame.f_locals["epoch_iterator"], replicas)
+        if frame.f_code.co_name == "fit" and "data_handler" in frame.f_locals:
+            return _of_handler(frame.f_locals["data_handler"])
         frame = frame.f_back
     return Batches()
+
+
+def _of_handler(handler: Any) -> Batches:
+    """Keras 2; what it makes of arrays and datasets under a strategy holds global batches."""
+    adapter = getattr(handler, "_adapter", None)
+    size = adapter.batch_size() if adapter is not None else None
+    if isinstance(size, int) and size >= 1:
+        partial = adapter.has_partial_batch()
+        return Batches(size, size if partial is False else adapter.partial_batch_size() if partial else None)
+    dataset = getattr(handler, "_dataset", None)
+    dataset = getattr(dataset, "_original_dataset", dataset)
+    if not hasattr(dataset, "element_spec"):
+        return Batches()
+    size = _of_element_spec(dataset)
+    return Batches(size, size) if size else Batches(_of_batch_op(dataset), None)
 
 
 def _of_iterator(iterator: Any, replicas: int) -> Batches:
@@ -224,7 +241,7 @@ class GpuDoctorCallback(_Callback):  # type: ignore[misc]
         self._unwatch()  # a training before this one ended by an exception
         self._validation = None
         self._base = None
-        backend = keras.config.backend()
+        backend = keras.config.backend() if hasattr(keras, "config") else "tensorflow"  # Keras 2 has no other
         if self.monitor is None:
             from tb_gpu_doctor.monitor.monitor import GpuMonitor
 
@@ -256,8 +273,7 @@ class GpuDoctorCallback(_Callback):  # type: ignore[misc]
         self._abandon()
         self._first = batch
         self._in_step = True
-        per_execution = getattr(self._model, "steps_per_execution", 1) or 1
-        self._hooks.begin((self._base or 0) + self._done, int(per_execution))
+        self._hooks.begin((self._base or 0) + self._done, self._per_execution())
 
     def _end_step(self, batch: int) -> None:
         if not self._in_step:
@@ -296,24 +312,24 @@ class GpuDoctorCallback(_Callback):  # type: ignore[misc]
     def _steps_before(self, epoch: int) -> int:
         """Steps of this training before its first epoch here."""
         # `_model`: on JAX the property would copy all weights back.
-        optimizer = getattr(self._model, "optimizer", None)
+        optimizer = getattr(self._trained, "optimizer", None)
         count = getattr(optimizer, "_iterations", None)
         if count is None:
             count = getattr(optimizer, "iterations", None)
         if count is not None:
-            done = int(keras.ops.convert_to_numpy(count))
+            done = int(keras.ops.convert_to_numpy(count) if hasattr(keras, "ops") else count)
             if done > 0:
                 return done
         steps = (self.params or {}).get("steps")
         return int(epoch) * int(steps) if steps else 0
 
     def _replicas(self) -> int:
-        strategy = getattr(self._model, "distribute_strategy", None)
+        strategy = getattr(self._trained, "distribute_strategy", None)
         return int(getattr(strategy, "num_replicas_in_sync", 1) or 1)
 
     def _watch(self) -> None:
         """See the model being saved, whoever saves it: through its own methods, on this model only."""
-        model = self._model
+        model = self._trained
         if model is None:
             return
         self._watched = model
@@ -341,6 +357,19 @@ class GpuDoctorCallback(_Callback):  # type: ignore[misc]
 
         noted._gpu_doctor = self  # type: ignore[attr-defined]
         return noted
+
+    @property
+    def _trained(self) -> Any:
+        """The model; on JAX, Keras 3's own property would copy all weights back."""
+        return self._model if hasattr(self, "_model") else self.model
+
+    def _per_execution(self) -> int:
+        """Steps in one execution."""
+        model = self._trained
+        told = getattr(model, "steps_per_execution", None)
+        if told is None:
+            told = getattr(model, "_steps_per_execution", None)  # Keras 2
+        return 1 if told is None else max(1, int(told))
 
     def failed(self, part: str, error: Exception) -> None:
         """Training never learns of a failure; the log does, once."""

@@ -327,8 +327,12 @@ def _state(series: GpuSeries, since_ns: int, until_ns: int) -> GpuState:
     low, high = float(np.nanmin(utilization[inside])), float(np.nanpercentile(utilization[inside], 95))
     if high <= _IDLE_PERCENT:
         return "idle"
-    if low >= _SPINNING_PERCENT and _draws_little(series, inside, series.wall_ns <= since_ns):
-        return "spinning"
+    if low >= _SPINNING_PERCENT:
+        power = column(series, "power_watts")
+        if power is None or not np.isfinite(power[inside]).any():
+            return "unknown"  # it computes or spins: without the power nobody can tell
+        if _draws_little(series, inside, series.wall_ns <= since_ns):
+            return "spinning"
     return "working"
 
 

@@ -463,6 +463,21 @@ def test_a_process_that_waits_between_two_steps_may_be_done() -> None:
     assert only(diagnosed(resumed), "training_hang").severity == "critical"
 
 
+def test_a_hang_without_power_figures_is_told_without_its_place() -> None:
+    """As on a GPU that gives no power: full utilization may be work or a collective."""
+    finding = only(diagnosed(stopped(200, drop=("power_watts",))), "training_hang")
+    assert (finding.cause, finding.severity) == ("unknown", "warning") and "computing GPU" in words(finding)
+
+
+def test_a_step_that_does_not_end_hangs_whatever_the_gpus_do() -> None:
+    busy = stopped(200)
+    assert diagnosed(busy).findings == ()  # it may evaluate, and nobody told the monitor
+    inside = standing(busy, "train.py:4 step")
+    assert only(diagnosed(inside), "training_hang").severity == "warning"
+    between = standing(busy, "train.py:9 evaluate", in_step=False)
+    assert diagnosed(between).findings == ()
+
+
 def test_a_process_that_holds_pythons_lock_hangs_although_its_samples_end_with_its_steps() -> None:
     one = stopped(COUNT, process=1)
     held = {"written_unix_ns": int(one.steps.end_ns[-1]) + 65 * 10**9, "resumed": False}

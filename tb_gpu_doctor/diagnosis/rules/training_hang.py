@@ -115,7 +115,8 @@ def _place(still: Standstill) -> Place | None:
     if lock_held_ns(still.recording) is not None:
         return "lock"
     if "working" in still.states:
-        return None
+        # The watchdog knows more where a step has begun and does not end: whatever the GPUs do, it is no evaluation.
+        return "unknown" if _dump(still).get("in_step") is True else None
     if "spinning" in still.states:
         return "collective"
     if "idle" not in still.states:
