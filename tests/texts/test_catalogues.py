@@ -147,7 +147,9 @@ def test_every_key_in_the_source_has_a_text() -> None:
     areas = "|".join(AREAS)
     checked = 0
     for path, pattern in literals():
-        if re.fullmatch(rf"({areas})(\\\.[\w\\.\[\]+]+)+", pattern) and not pattern.endswith(("\\.", "\\.json")):
+        if re.fullmatch(rf"({areas})(\\\.[\w\\.\[\]+]+)+", pattern) and not pattern.endswith(
+            ("\\.", "\\.json", "\\.js")
+        ):
             matcher = re.compile(rf"{pattern}(\..*)?")
             assert any(matcher.fullmatch(key) for key in ENGLISH), f"{path}: {pattern}"
             checked += 1
