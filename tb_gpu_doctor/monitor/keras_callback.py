@@ -62,8 +62,8 @@ def find_batches(replicas: int = 1) -> Batches:
 
 def _of_handler(handler: Any) -> Batches:
     """Keras 2; what it makes of arrays and datasets under a strategy holds global batches."""
-    adapter = getattr(handler, "_adapter", None)
-    size = adapter.batch_size() if adapter is not None else None
+    adapter: Any = getattr(handler, "_adapter", None)
+    size = None if adapter is None else adapter.batch_size()
     if isinstance(size, int) and size >= 1:
         partial = adapter.has_partial_batch()
         return Batches(size, size if partial is False else adapter.partial_batch_size() if partial else None)
