@@ -17,6 +17,7 @@ from tb_gpu_doctor.analysis.kernel_tree import layer_scopes
 from tb_gpu_doctor.analysis.kernels import kernel_table
 from tb_gpu_doctor.analysis.launches import find_contention, find_serialized, launch_of, launch_queues, launch_stats
 from tb_gpu_doctor.analysis.lost_events import find_launches, find_lost, uncertain_gaps, without_cause
+from tb_gpu_doctor.analysis.replay.graph import replay_graph
 from tb_gpu_doctor.analysis.results import Steps
 from tb_gpu_doctor.analysis.start_up import start_up, steady_steps
 from tb_gpu_doctor.analysis.step_costs import step_costs
@@ -103,6 +104,7 @@ def _analyse(trace: Trace, report: Callable[[float], None], side: ThreadPoolExec
         lost=find_lost(trace, calls, steps),
         early=early_work(trace),
         start_up=start_up(trace, steps, first_steps, launch, causes),
+        replay=replay_graph(trace, steps, launch, causes, acting.result(), lateness),
     )
 
 

@@ -33,6 +33,7 @@ from tb_gpu_doctor.analysis.kernel_results import FusionCandidate, GpuFill, Kern
 from tb_gpu_doctor.analysis.kernels import UNKNOWN, parse_kernel_details
 from tb_gpu_doctor.analysis.launches import LaunchQueue
 from tb_gpu_doctor.analysis.lost_events import LostEvents
+from tb_gpu_doctor.analysis.replay.graph import ReplayGraph
 from tb_gpu_doctor.analysis.results import DeviceAccounting, LaunchStats, Window
 from tb_gpu_doctor.analysis.start_up import StartUp
 from tb_gpu_doctor.analysis.step_facts import GpuSteps, Pause, StepFacts, gpu_steps, pauses_of_slow_steps, step_facts
@@ -180,6 +181,7 @@ class FileFacts:
         kernel_times: kernels by name and shape, in complete steps; without steps in the window.
         kernel_units: how many steps of a GPU, or milliseconds of its window, these were counted in.
         fusion, fusion_ps: runs of short kernels that could be one, see `KernelTable`.
+        replay: what waited for what in some of its steps; None with too few of them.
     """
 
     label: str
@@ -216,6 +218,7 @@ class FileFacts:
     kernel_units: float
     fusion: tuple[FusionCandidate, ...]
     fusion_ps: tuple[int, ...]
+    replay: ReplayGraph | None = None
 
     @property
     def has_gpu_work(self) -> bool:
@@ -282,6 +285,7 @@ def file_facts(trace: Trace, analysis: TraceAnalysis, label: str = "") -> FileFa
         kernel_units=units,
         fusion=analysis.kernels.fusion,
         fusion_ps=analysis.kernels.fusion_ps,
+        replay=analysis.replay,
     )
 
 

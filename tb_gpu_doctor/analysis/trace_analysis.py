@@ -16,6 +16,7 @@ from tb_gpu_doctor.analysis.input_stages import InputPipeline
 from tb_gpu_doctor.analysis.kernel_results import KernelTable
 from tb_gpu_doctor.analysis.launches import Contention, LaunchQueue, StreamOverlap
 from tb_gpu_doctor.analysis.lost_events import LostEvents
+from tb_gpu_doctor.analysis.replay.graph import ReplayGraph
 from tb_gpu_doctor.analysis.results import (
     DeviceAccounting,
     DeviceSummary,
@@ -140,7 +141,7 @@ class TraceAnalysis:
     the one that GPUs waited for longest first; they are found without a window as well. ``candidates`` and
     ``outline`` are None in analyses that were put together by hand: `candidates_of`, `outline_of`. ``lost`` and
     ``early`` are None where no work is missing and none starts before its launch, ``start_up`` where the steps
-    show none.
+    show none, ``replay`` where there are too few of them.
     """
 
     steps: Steps
@@ -164,6 +165,7 @@ class TraceAnalysis:
     lost: LostEvents | None = None
     early: EarlyWork | None = None
     start_up: StartUp | None = None
+    replay: ReplayGraph | None = None
 
 
 def outline_of(trace: Trace, analysis: TraceAnalysis) -> Outline:
