@@ -44,6 +44,7 @@ def extensions() -> list[Extension]:
     ]
 
 
+MCP = ["mcp>=1.9"]
 DASK = ["distributed>=2024.8"]
 # What only the viewer needs: the stock Profiler beside the tab, and the protobuf that it insists on.
 PROFILER = ["tensorboard-plugin-profile>=2.19"]
@@ -51,6 +52,7 @@ OTLP = ["opentelemetry-exporter-otlp>=1.25", "opentelemetry-sdk>=1.25"]
 PROMETHEUS = ["prometheus-client>=0.17"]
 TEST = [
     *DASK,
+    *MCP,
     *OTLP,
     *PROFILER,
     *PROMETHEUS,
@@ -138,6 +140,7 @@ setup(
         "hdfs": ["fsspec>=2024.6", "pyarrow>=14"],
         "http": ["fsspec[http]>=2024.6"],
         "lightning": ["lightning>=2.2"],
+        "mcp": MCP,
         "otlp": OTLP,
         "pandas": ["pandas>=2.0"],
         "profiler": PROFILER,

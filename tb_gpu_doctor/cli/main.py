@@ -20,6 +20,7 @@ from tb_gpu_doctor.cli import (
     env,
     history,
     kernels,
+    mcp,
     pack,
     report,
     view,
@@ -31,7 +32,7 @@ from tb_gpu_doctor.errors import DoctorError
 from tb_gpu_doctor.texts import text
 from tb_gpu_doctor.texts.numbers import clean
 
-COMMANDS = (diagnose, kernels, compare, check, baseline, history, pack, view, report, watch, env, batch, cache)
+COMMANDS = (diagnose, kernels, compare, check, baseline, history, pack, view, report, watch, env, batch, cache, mcp)
 FAILED = 2
 # Options of the command itself and of ``diagnose`` whose value follows.
 _WITH_VALUE = ("--lang", "--run", "--session", "--dask")
