@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 
+from tb_gpu_doctor.cli.watch import state_of
 from tb_gpu_doctor.monitor import long_recording as module
 from tb_gpu_doctor.recording_format import FILE_SUFFIX, PART_SUFFIX
+from tb_gpu_doctor.telemetry import recordings
 from tb_gpu_doctor.telemetry.recordings import TelemetryReader, find_recordings, read_telemetry
 from tb_gpu_doctor.telemetry.series import Recording, level, seconds
 from tb_gpu_doctor.traces.telemetry_homes import part_files
+from tests.remote_stores import files_below, in_memory
 from tests.telemetry.recorded import START_NS, Recorded
 
 TICKS = 4_000
@@ -137,3 +141,28 @@ def test_a_damaged_part_costs_itself_and_is_told(tmp_path: Path, small: None) ->
     part.write_bytes(b"\xff" * 100)
     found = read_telemetry(tmp_path)
     assert len(found.problems) == 1 and 0 < len(found.recordings[0].gpus[0]) < whole
+
+
+def test_on_a_store_it_is_followed_as_on_a_disk(tmp_path: Path, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts that come and go included; and `gpu-doctor watch` shows its end."""
+    monkeypatch.setattr(recordings, "LISTING_AGE_S", 0.0)
+    recorded, reader = Recorded(tmp_path / "logs"), TelemetryReader()
+    address = in_memory({})
+    store = fsspec.filesystem("memory")
+    for begin in range(0, 2_000, 500):
+        go_on(recorded, begin, begin + 500)
+        root = "/" + address.removeprefix("memory://")
+        for path in store.find(root):
+            store.rm(path)
+        for name, content in files_below(tmp_path / "logs").items():
+            store.pipe(f"{root}/{name}", content)
+        there, here = reader.read(address), read_telemetry(tmp_path / "logs")
+        assert there.problems == ()
+        for one, other in zip(there.recordings[0].gpus, here.recordings[0].gpus, strict=True):
+            assert np.array_equal(one.wall_ns, other.wall_ns)
+        assert np.array_equal(there.recordings[0].steps.number, here.recordings[0].steps.number)
+    state = state_of(reader, address, "en")
+    assert state.processes[0].step == 3_999 and len(state.gpus) == 2
+    (file,) = find_recordings(address)
+    (alone,) = read_telemetry(file.path).recordings
+    assert len(alone.gpus[0]) == len(here.recordings[0].gpus[0])
