@@ -31,7 +31,9 @@ PERIOD_S = 15.0
 REMOTE_PERIOD_S = 60.0
 # Who has not written for so long has ended, or been killed.
 SILENT_S = 600.0
-_FORGOTTEN_S = 86_400.0
+# Processes of one job begin together; those of a job before it are not meant.
+_TOGETHER_S = 300.0
+_LAST_LOOK_S = 1.0
 # Blocks that a file tells of: processes that look at different times still have the latest hundred steps in common.
 _BLOCKS = 4 * SLOW_BLOCKS
 _MOST_BYTES = 65_536
@@ -148,7 +150,7 @@ class Peers:
         self._rank: dict[str, int] | None = None
         self._written = -1
         self._told: dict[str, int] = {}
-        self._began = False
+        self._began, self._began_unix_s = False, time.time()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gpu-doctor-peers", daemon=True)
 
@@ -159,8 +161,12 @@ class Peers:
             self._thread.start()
 
     def stop(self) -> None:
-        """End the thread soon; it takes this process's file away."""
+        """End the thread, which looks a last time where that is quick; waits for it no longer than a second."""
+        with contextlib.suppress(RuntimeError):  # no thread can be started while Python ends
+            self.start_when_due()
         self._stop.set()
+        if self._began and self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(_LAST_LOOK_S)
 
     def step(self, number: int, duration_ns: int, samples: int) -> None:
         """A step ended; called by training, so it only puts that down."""
@@ -173,16 +179,17 @@ class Peers:
     def _run(self) -> None:
         while not self._stop.wait(REMOTE_PERIOD_S if self._remote else PERIOD_S):
             self.look()
-        self._withdraw()
+        if not self._remote:
+            self.look(last=True)
 
     @never_raises("comparing ranks")
-    def look(self) -> None:
-        """Look once."""
+    def look(self, last: bool = False) -> None:
+        """Look once; the ``last`` time the block that was growing counts as well."""
         if self._rank is None:
             self._rank = rank_of_process()
             if self._rank is not None:
                 self.on_rank(self._rank)
-        own = self._own()
+        own = self._own(last)
         if own is None:
             return
         if own["blocks"] and own["blocks"][-1][0] != self._written:
@@ -191,7 +198,7 @@ class Peers:
         if self._rank is None or self._rank["number"] == 0:
             self._compare(own)
 
-    def _own(self) -> dict[str, Any] | None:
+    def _own(self, last: bool = False) -> dict[str, Any] | None:
         """What this process tells; None before the first whole block."""
         found: dict[int, list[int]] = {}
         steps = list(self._steps)
@@ -199,7 +206,7 @@ class Peers:
             found.setdefault(number // BLOCK_STEPS, []).append(duration)
         blocks = [(block, median(lengths)) for block, lengths in found.items() if len(lengths) >= BLOCK_STEPS // 2]
         # The last one still grows.
-        blocks = sorted(blocks)[:-1][-_BLOCKS:]
+        blocks = sorted(blocks)[: None if last else -1][-_BLOCKS:]
         if not blocks:
             return None
         gpu, condition = self.gpu.condition(self._rank)
@@ -208,6 +215,7 @@ class Peers:
             "host": self._host,
             "process_id": os.getpid(),
             "rank": self._rank,
+            "began_unix_s": self._began_unix_s,
             "written_unix_s": time.time(),
             "samples": steps[-1][2],
             "blocks": blocks,
@@ -249,11 +257,17 @@ class Peers:
             with contextlib.suppress(Exception):  # being written, or of somebody else
                 told = json.loads(self._read(name))
                 age_s = own["written_unix_s"] - float(told["written_unix_s"])
-                if age_s > _FORGOTTEN_S:
-                    self._remove(name)
+                if age_s > SILENT_S:
+                    self._remove(name)  # its process has ended, or was killed
                 if abs(age_s) <= SILENT_S and _same_job(own, told) and all(len(block) == 2 for block in told["blocks"]):
                     found[name] = told
-        return found
+        # A rank that was started again has two files: the newer one is it.
+        newest: dict[Any, str] = {}
+        for name, told in found.items():
+            key = name if told["rank"] is None else told["rank"]["number"]
+            if key not in newest or told["began_unix_s"] > found[newest[key]]["began_unix_s"]:
+                newest[key] = name
+        return {name: found[name] for name in newest.values()}
 
     def _listed(self) -> list[str]:
         if self._remote:
@@ -288,19 +302,11 @@ class Peers:
         else:
             os.unlink(path)
 
-    @never_raises("comparing ranks")
-    def _withdraw(self) -> None:
-        if self._written < 0:
-            return
-        with contextlib.suppress(FileNotFoundError, AttributeError):
-            self._remove(self._name)
-        if not self._remote:
-            with contextlib.suppress(OSError):  # others are still there
-                os.rmdir(self._folder)
-
 
 def _same_job(own: Mapping[str, Any], told: Mapping[str, Any]) -> bool:
-    """Whether another process may be of this job: by ranks, else by the batch."""
+    """Whether another process may be of this job: begun with it, and by ranks, else by the batch."""
+    if abs(float(told["began_unix_s"]) - own["began_unix_s"]) > _TOGETHER_S:
+        return False
     mine, theirs = own["rank"], told["rank"]
     if mine is None or theirs is None:
         return mine is None and theirs is None and told["samples"] == own["samples"]

@@ -111,12 +111,33 @@ def test_files_of_others_and_old_ones_are_passed_over(tmp_path: Path) -> None:
     assert first.said == []
 
 
-def test_a_process_that_ends_takes_its_file_along(tmp_path: Path) -> None:
-    process = Process(tmp_path, 0)
-    process.train(200, 100)
-    process.peers.look()
-    process.peers._withdraw()
-    assert not (tmp_path / "gpu_doctor" / "pace").exists()
+def test_a_short_training_is_compared_at_its_end(tmp_path: Path) -> None:
+    slow, first = Process(tmp_path, 1, 2), Process(tmp_path, 0, 2)
+    for process, ms in ((slow, 150), (first, 100)):
+        process.train(100, ms)
+        process.peers.stop()
+    assert len(first.said) == 1 and "rank 1" in first.said[0] and slow.said == []
+
+
+def test_of_a_rank_that_was_started_again_the_newer_file_counts(tmp_path: Path) -> None:
+    first, before, again = Process(tmp_path, 0, 2), Process(tmp_path, 1, 2), Process(tmp_path, 1, 2)
+    before.peers._name, before.peers._began_unix_s = "before-1.json", before.peers._began_unix_s - 60
+    before.peers._path = str(Path(before.peers._folder) / "before-1.json")
+    for process, ms in ((before, 150), (again, 100), (first, 100)):
+        process.train(200, ms)
+        process.peers.look()
+    assert first.said == []
+
+
+def test_files_of_processes_that_ended_long_ago_are_taken_away(tmp_path: Path) -> None:
+    first, old = Process(tmp_path, 0, 2), Process(tmp_path, 1, 2)
+    old.train(200, 150)
+    old.peers.look()
+    path = Path(old.peers._path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "written_unix_s": 0}))
+    first.train(200, 100)
+    first.peers.look()
+    assert first.said == [] and not path.exists()
 
 
 def test_a_folder_that_cannot_be_written_is_nobodys_business(tmp_path: Path) -> None:
