@@ -1,8 +1,8 @@
 """Feeds the readers of trace JSON damaged files for SECONDS: ``python -m fuzz.fuzz_json SECONDS [--seed N]``.
 
-Every input must become a `Trace` that keeps its promises, or a `ProfileError`, within bounds of time and
-memory. The inputs follow from the seed alone. One that fails stays in fuzz/ (``crash-*.json``); give it as
-``--input`` to run it again.
+Every input must become a `Trace` that keeps its promises and a diagnosis that keeps those of `whole_diagnosis`, told
+in all languages, or a `ProfileError`, within bounds of time and memory. The inputs follow from the seed alone. One
+that fails stays in fuzz/ (``crash-*.json``); give it as ``--input`` to run it again.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from random import Random
 from types import FrameType
 from typing import Any
 
+from fuzz.whole_diagnosis import Failure, check_diagnosis, facts_of
+from fuzz.whole_diagnosis import expect as _expect
 from simulator.torch_models import gpt
 from simulator.torch_program import TorchRun
 from simulator.torch_scenarios import torch_job
-from tb_gpu_doctor.analysis.analyse import analyse
 from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.traces.columns import DeviceEvents, HostEvents, Trace
 from tb_gpu_doctor.traces.trace_json import read_trace_json
@@ -57,10 +58,6 @@ BARE = (
 )
 TEXTS = (b"\xff\xfe", b"\xed\xa0\x80", b"\\ud800", b"\\u0000", b"\x01", b"\xf0\x9f", b"\xef\xbb\xbf", b"\\", b'"')
 Json = dict[str, Any]
-
-
-class Failure(Exception):
-    """An input broke a promise."""
 
 
 # -- whole files to begin with ---------------------------------------------------------------------
@@ -292,11 +289,6 @@ def check_trace(trace: Trace) -> None:
         _expect(int(trace.host_events.thread.max()) < len(trace.threads), "threads exist")
 
 
-def _expect(holds: bool, promise: str) -> None:
-    if not holds:
-        raise Failure(f"broken promise: {promise}")
-
-
 def try_input(content: bytes, folder: Path) -> str:
     """What became of an input: ``trace``, or the code of the `ProfileError`."""
     path = folder / "fuzz.pt.trace.json"
@@ -305,7 +297,7 @@ def try_input(content: bytes, folder: Path) -> str:
     try:
         trace = read_trace_json(str(path))
         check_trace(trace)
-        analyse(trace)
+        check_diagnosis(facts_of(trace))
     except ProfileError as error:
         return error.code
     finally:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Feeds damaged input to the readers for SECONDS (default 30): a third of the time to those of trace JSON,
-# the rest to the compiled plane decoder, under ASAN and UBSAN.
+# Feeds damaged input to the readers for SECONDS (default 30): a third of the time to those of trace JSON and a third
+# to whole XPlane files, both through the whole diagnosis, the rest to the compiled plane decoder, under ASAN and UBSAN.
 #
 #   fuzz/run.sh [SECONDS]
 #
@@ -63,7 +63,8 @@ fi
 python=${FUZZ_PYTHON:-$here/../.venv/bin/python}
 if [ -x "$python" ]; then
     (cd "$here/.." && "$python" -m fuzz.fuzz_json "$((seconds / 3))" --seed "${FUZZ_SEED:-1}")
-    seconds=$((seconds - seconds / 3))
+    (cd "$here/.." && "$python" -m fuzz.fuzz_xplane "$((seconds / 3))" --seed "${FUZZ_SEED:-1}")
+    seconds=$((seconds - 2 * (seconds / 3)))
 else
     echo "fuzz: no $python: the readers of trace JSON are left out" >&2
 fi
