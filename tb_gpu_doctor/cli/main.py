@@ -25,6 +25,7 @@ from tb_gpu_doctor.cli import (
     report,
     view,
     watch,
+    whatif,
 )
 from tb_gpu_doctor.cli.arguments import Parser, UsageError, add_language, argparse_in, language_of, suggestion
 from tb_gpu_doctor.cli.inputs import working_place
@@ -32,7 +33,9 @@ from tb_gpu_doctor.errors import DoctorError
 from tb_gpu_doctor.texts import text
 from tb_gpu_doctor.texts.numbers import clean
 
-COMMANDS = (diagnose, kernels, compare, check, baseline, history, pack, view, report, watch, env, batch, cache, mcp)
+COMMANDS = (
+    diagnose, kernels, whatif, compare, check, baseline, history, pack, view, report, watch, env, batch, cache, mcp,
+)  # fmt: skip
 FAILED = 2
 # Options of the command itself and of ``diagnose`` whose value follows.
 _WITH_VALUE = ("--lang", "--run", "--session", "--dask")

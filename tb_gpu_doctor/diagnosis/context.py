@@ -13,6 +13,7 @@ from tb_gpu_doctor.analysis.file_columns import Place
 from tb_gpu_doctor.analysis.filling import GridScaling
 from tb_gpu_doctor.analysis.job import Job, SharedNumber, analyse_job, perhaps_one_gpu
 from tb_gpu_doctor.analysis.pipelines import Pipeline, find_pipelines
+from tb_gpu_doctor.analysis.replay.what_if import WhatIf, what_if
 from tb_gpu_doctor.analysis.results import DeviceAccounting
 from tb_gpu_doctor.analysis.trace_analysis import Mark
 from tb_gpu_doctor.diagnosis.model import Evidence, GpuNames, GpuRef, Phrase
@@ -90,6 +91,11 @@ class Context:
             self._answers[question] = question(self)
         answer: T = self._answers[question]
         return answer
+
+    @cached_property
+    def what_if(self) -> WhatIf:
+        """Replays of its steps."""
+        return what_if(self.files, self.job)
 
     @cached_property
     def job(self) -> Job:

@@ -92,6 +92,7 @@ def diagnose_context(
         kernels=_kernels(files),
         findings=findings,
         telemetry=report_telemetry(context),
+        what_if=context.what_if,
     )
 
 

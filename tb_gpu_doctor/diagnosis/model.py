@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from tb_gpu_doctor.analysis.replay.what_if import WhatIf
 from tb_gpu_doctor.diagnosis.rule import rule_of
 from tb_gpu_doctor.phrase import Phrase as Phrase
 
@@ -184,6 +185,7 @@ class Diagnosis:
         telemetry: what was recorded beside it, None where nothing was.
         incomplete: which files of the session could not be read, None where all could; also one of the
             reasons.
+        what_if: replays of its steps; None of telemetry alone.
     """
 
     verdict: Verdict
@@ -201,3 +203,4 @@ class Diagnosis:
     findings: tuple[Finding, ...]
     telemetry: TelemetryReport | None = None
     incomplete: Phrase | None = None
+    what_if: WhatIf | None = None

@@ -15,6 +15,7 @@ from tb_gpu_doctor.analysis.results import CAUSE_IDS
 from tb_gpu_doctor.diagnosis.model import Diagnosis, Evidence, Finding, GpuRef, GpuReport, KernelReport
 from tb_gpu_doctor.diagnosis.telemetry_report import GpuFigures, TelemetryReport
 from tb_gpu_doctor.documents import milliseconds, plain
+from tb_gpu_doctor.report import what_if_report
 from tb_gpu_doctor.report.sentences import say
 from tb_gpu_doctor.texts import pick_language
 from tb_gpu_doctor.texts.numbers import clean
@@ -70,6 +71,7 @@ def to_dict(diagnosis: Diagnosis, lang: str = "en") -> dict[str, Any]:
         "kernels": [_kernel(kernel) for kernel in diagnosis.kernels],
         "findings": [_finding(finding, lang) for finding in diagnosis.findings],
         "telemetry": None if diagnosis.telemetry is None else _telemetry(diagnosis.telemetry, lang),
+        "whatif": None if diagnosis.what_if is None else what_if_report.as_dict(diagnosis.what_if, lang),
     }
     return plain(document)
 

@@ -144,6 +144,7 @@ def test_the_structure_is_the_promised_one() -> None:
         "kernels",
         "findings",
         "telemetry",
+        "whatif",
     ]
     assert data["schema_version"] == 1
     assert data["profile"] == {
