@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from tb_gpu_doctor.diagnosis.context import Context
 from tb_gpu_doctor.diagnosis.engine import finish_findings
@@ -17,6 +17,7 @@ from tb_gpu_doctor.diagnosis.model import (
 from tb_gpu_doctor.diagnosis.rule import rules
 from tb_gpu_doctor.diagnosis.rules.low_utilization import Limits as LoadLimits
 from tb_gpu_doctor.diagnosis.rules.low_utilization import loads
+from tb_gpu_doctor.diagnosis.rules.training_hang import work_without_steps
 from tb_gpu_doctor.diagnosis.telemetry_gpus import names, ref
 from tb_gpu_doctor.diagnosis.telemetry_report import checks_made, report_telemetry, why_no_samples
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
@@ -53,7 +54,7 @@ def diagnose_telemetry(
         verdict = "critical" if "critical" in severities else "warning"
     return Diagnosis(
         verdict=verdict,
-        reasons=_limits_of_telemetry(context, verdict),
+        reasons=_limits_of_telemetry(context, verdict, {finding.kind for finding in findings}),
         run=run,
         session=session,
         format="telemetry",
@@ -74,12 +75,16 @@ def _gpu(gpu: GpuRef, name: str | None) -> GpuReport:
     return GpuReport(gpu, name, None, None, None, None, None, None, None, None)
 
 
-def _limits_of_telemetry(context: Context, verdict: Verdict) -> tuple[Phrase, ...]:
+def _limits_of_telemetry(context: Context, verdict: Verdict, found: Set[str]) -> tuple[Phrase, ...]:
     """What telemetry cannot tell, the most important first: that, or what was looked for and not found."""
     limits: LoadLimits = context.thresholds.of("low_utilization")
     if not context.telemetry.gpus:
         return why_no_samples(context)
     done, left_out = checks_made(context)
+    no_step = work_without_steps(context)
+    # What is remarked on was found.
+    told = found | ({"training_hang"} if no_step is not None else set())
+    done = tuple(name for name in done if name.key.split(".")[1] not in told)
     reasons = []
     if verdict == "cannot_tell":
         reasons.append(
@@ -87,7 +92,7 @@ def _limits_of_telemetry(context: Context, verdict: Verdict) -> tuple[Phrase, ..
             if done
             else Phrase("telemetry.doubts.nothing_checked")
         )
-    reasons += [Phrase("telemetry.doubts.no_profile"), *left_out]
+    reasons += [*([] if no_step is None else [no_step]), Phrase("telemetry.doubts.no_profile"), *left_out]
     known = loads(context)
     full = [gpu for gpu, load in known if load.utilization >= limits.full]
     if full:

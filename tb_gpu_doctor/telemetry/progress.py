@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tb_gpu_doctor.recording_format import FACT_LOCK_HELD
 from tb_gpu_doctor.telemetry.series import (
@@ -236,7 +237,7 @@ def vanished(recording: Recording) -> tuple[Vanished, ...]:
     for series in recording.gpus:
         rows = np.flatnonzero(_answered(series))
         reason = reasons.get(series.facts.nvml_index)
-        silent = len(series) - 1 - int(rows[-1]) if len(rows) else 0
+        silent = _ticks_without(series, rows, recording) if len(rows) else 0
         if not len(rows) or (silent < _LOST_SAMPLES and reason is None):
             continue
         # A driver that is reloaded comes back: who answers at the end was not lost for good.
@@ -246,6 +247,17 @@ def vanished(recording: Recording) -> tuple[Vanished, ...]:
         step = int(series.step[last])
         found.append(Vanished(series, int(series.wall_ns[last]), step if step >= 0 else None, reason or None))
     return tuple(found)
+
+
+def _ticks_without(series: GpuSeries, answered: NDArray[np.intp], recording: Recording) -> int:
+    """Ticks from the last answer of a GPU to the end of the recording."""
+    rest = len(series) - 1 - int(answered[-1])
+    last = _last_sample(recording)
+    if last is None or len(series) < _LOST_SAMPLES:
+        return rest
+    tick = float(np.median(np.diff(series.wall_ns)))
+    behind = last - int(series.wall_ns[-1])
+    return rest + (int(behind / tick) if tick > 0 and behind > _LOST_SAMPLES * tick else 0)
 
 
 def xids(recording: Recording) -> dict[int, tuple[int, ...]]:

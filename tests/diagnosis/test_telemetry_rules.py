@@ -471,11 +471,30 @@ def test_a_hang_without_power_figures_is_told_without_its_place() -> None:
 
 def test_a_step_that_does_not_end_hangs_whatever_the_gpus_do() -> None:
     busy = stopped(200)
-    assert diagnosed(busy).findings == ()  # it may evaluate, and nobody told the monitor
+    found = diagnosed(busy)
+    assert found.findings == ()  # it may evaluate, and nobody told the monitor
+    assert "Training hangs" not in say(found.reasons[0], "en"), "that was not looked for in vain"
+    assert "No step came in the last" in reasons(found) and "Ningún paso" not in reasons(found, "es")
+    assert "No llegó ningún paso" in reasons(found, "es")
     inside = standing(busy, "train.py:4 step")
     assert only(diagnosed(inside), "training_hang").severity == "warning"
     between = standing(busy, "train.py:9 evaluate", in_step=False)
     assert diagnosed(between).findings == ()
+    ended = diagnosed(dataclasses.replace(busy, ended="normal"))
+    assert "No step came" not in reasons(ended) and "Training hangs" in say(ended.reasons[0], "en")
+
+
+def test_a_few_long_steps_without_a_gpu_are_enough() -> None:
+    idle = series(count=COUNT, utilization_percent=0.0, power_watts=60.0)
+    assert only(diagnosed(recording(idle, step_times=steps([60.0] * 6))), "gpu_unused").severity == "critical"
+    assert "gpu_unused" not in {f.kind for f in diagnosed(recording(idle, step_times=steps([5.0] * 6))).findings}
+
+
+def test_a_gpu_whose_samples_end_before_the_others_is_lost() -> None:
+    finding = only(
+        diagnosed(recording(series(0, COUNT), series(1, 250), step_times=steps([0.5] * 2 * COUNT))), "gpu_lost"
+    )
+    assert [gpu.id for gpu in finding.gpus] == [1]
 
 
 def test_a_process_that_holds_pythons_lock_hangs_although_its_samples_end_with_its_steps() -> None:

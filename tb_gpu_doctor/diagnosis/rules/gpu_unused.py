@@ -31,6 +31,9 @@ class Limits:
     # Less tells nothing: a process may begin on the CPU.
     steps: int = 10
     seconds: float = 5.0
+    # Of long steps a few are enough, where they took this long together.
+    few_steps: int = 3
+    long_seconds: float = 60.0
 
 
 def check(context: Context) -> Iterator[Finding]:
@@ -71,9 +74,11 @@ def without_work(context: Context) -> list[tuple[GpuTelemetry, float]]:
     for recording in context.telemetry.recordings:
         gpus = [gpu for gpu in context.telemetry.gpus if gpu.recording is recording]
         known = [(gpu, utilization_while_stepping(gpu.series, recording)) for gpu in gpus]
-        if not gpus or len(recording.steps.number) < limits.steps:
+        count = len(recording.steps.number)
+        least = limits.seconds if count >= limits.steps else limits.long_seconds
+        if not gpus or count < limits.few_steps:
             continue
-        loads = [(gpu, load[0]) for gpu, load in known if load is not None and load[1] >= limits.seconds]
+        loads = [(gpu, load[0]) for gpu, load in known if load is not None and load[1] >= least]
         if len(loads) == len(known) and all(load <= limits.utilization for _, load in loads):
             found += loads
     return found

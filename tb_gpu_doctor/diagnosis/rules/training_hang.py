@@ -110,6 +110,20 @@ def hang_of(context: Context, recording: Recording) -> tuple[Standstill, Place] 
     return None if still is None or place is None else (still, place)
 
 
+def work_without_steps(context: Context) -> Phrase | None:
+    """That the GPUs went on working when no step came any more, which nobody can tell from a hang; None without that.
+
+    It is mostly an evaluation of which the monitor was not told, and so no finding; but no proof that nothing hangs.
+    """
+    limits: Limits = context.thresholds.of(KIND)
+    longest = 0.0
+    for recording in context.telemetry.recordings:
+        still = standstill(recording, limits.seconds, limits.steps)
+        if still is not None and _place(still) is None and "working" in still.states and recording.ended != "normal":
+            longest = max(longest, still.seconds)
+    return Phrase("telemetry.doubts.no_step", {"lasting": longest * _PS_PER_S}) if longest else None
+
+
 def _place(still: Standstill) -> Place | None:
     """Where training stands; None where it does not: GPUs that work on compute something that is no step."""
     if lock_held_ns(still.recording) is not None:
