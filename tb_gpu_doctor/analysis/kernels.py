@@ -245,24 +245,91 @@ def kernel_table(
         return KernelTable((), (None,) * none, (0.0,) * none, gpu_fills((), trace.devices), fusion_ps=(0,) * none)
     start, duration, stream = events.start[rows], events.duration[rows], events.stream[rows]
 
-    # The finest groups: each of ours by op. Everything else is summed up from them.
     op = _op_of(trace.strings, events.op[rows], events.hlo_op[rows])
+    atoms = _atoms(op, code, count, start, duration, window, None if scopes is None else scopes.code[rows], scopes)
+    table, telling = _rows(trace, rows, groups, atoms)
+    order = sorted(range(count), key=lambda g: (-table[g].total_ps, table[g].device, table[g].name))
+    place = np.empty(count, dtype=np.int64)
+    place[order] = np.arange(count)
+    fusible = np.array(
+        [is_fusible(name, row.op, row.family) for row, name in zip(table, telling, strict=True)], np.bool_
+    )
+    step = None if steps is None or not len(steps.event_step) else steps.event_step[rows]
+    complete = None if steps is None else steps.complete
+    kernel_events = KernelEvents(events.device[rows], stream, start, duration, step, complete, code, op)
+    fusion, fusion_ps = find_fusion(kernel_events, fusible, len(trace.devices), place)
+    table = [table[g] for g in order]
+    fills = gpu_fills(table, trace.devices)
+    by_row = np.argsort(place[atoms.row], kind="stable")
+    return KernelTable(
+        rows=tuple(table),
+        occupancy=tuple(fill.occupancy for fill in fills),
+        occupancy_coverage=tuple(fill.occupancy_coverage for fill in fills),
+        fills=fills,
+        steps=None if step is None or steps is None else _by_step(table, place, code, duration, step, steps, trace),
+        ops=OpTimes(
+            place[atoms.row][by_row],
+            atoms.op[by_row],
+            atoms.parts.calls[by_row],
+            atoms.parts.total[by_row],
+            None if scopes is None else atoms.layer[by_row],
+            () if scopes is None else scopes.paths,
+        ),
+        fusion=fusion,
+        fusion_ps=fusion_ps,
+    )
+
+
+@dataclass(frozen=True)
+class _Atoms:
+    """The finest groups, each kernel by op and layer; everything else is summed up from them.
+
+    Attributes:
+        row: the kernel of each, rising; shape (atoms,).
+        op: its op, a string id; shape (atoms,).
+        layer: index into the scopes' paths, -1 none; shape (atoms,).
+        parts: calls and times of each.
+        sums: calls and times of each kernel.
+    """
+
+    row: Int64
+    op: Int64
+    layer: Int64
+    parts: _Totals
+    sums: _Totals
+
+
+def _atoms(
+    op: Int64,
+    code: Int64,
+    count: int,
+    start: Int64,
+    duration: Int64,
+    window: Window | None,
+    scope: NDArray[np.int32] | None,
+    scopes: LayerScopes | None,
+) -> _Atoms:
+    """Group the kernels' events by kernel, op and layer."""
     op_code, ops = _factor(op)
     layers = np.full(len(ops), -1, dtype=np.int64)
-    if scopes is not None:
+    if scopes is not None and scope is not None:
         width = len(scopes.paths) + 1
-        op_code, pairs = _factor(op_code * width + scopes.code[rows] + 1)
+        op_code, pairs = _factor(op_code * width + scope + 1)
         ops, layers = ops[pairs // width], pairs % width - 1
     atom, atoms = _factor(code * len(ops) + op_code)
-    atom_row, atom_op, atom_layer = atoms // len(ops), ops[atoms % len(ops)], layers[atoms % len(ops)]
+    row = atoms // len(ops)
     parts = _sum_up(atom, len(atoms), start, duration, window)
-    first = np.searchsorted(atom_row, np.arange(count))
-    sums = parts.joined(first)
+    sums = parts.joined(np.searchsorted(row, np.arange(count)))
+    return _Atoms(row, ops[atoms % len(ops)], layers[atoms % len(ops)], parts, sums)
 
+
+def _rows(trace: Trace, rows: slice | Int64, groups: _Groups, atoms: _Atoms) -> tuple[list[KernelRow], list[str]]:
+    """One row of the table a kernel, and the part of each name that the analyses read."""
+    events, sums, code, count = trace.device_events, atoms.sums, groups.code, len(groups)
     communication = events.klass[rows] == EventClass.COMMUNICATION
     communicates = 2 * np.bincount(code[communication], minlength=count) > sums.calls
     recorded = _largest(code, events.occupancy_pct[rows], count)
-    main_op = _most_frequent(atom_row, atom_op, parts.calls, count)
+    main_op = _most_frequent(atoms.row, atoms.op, atoms.parts.calls, count)
     achieved, flops, accessed = (
         _stat_of(trace.device_stats.get(name), rows, len(events), code, sums.calls, how)
         for name, how in (("achieved_occupancy_pct", "max"), ("flops", "sum"), ("bytes_accessed", "sum"))
@@ -270,12 +337,12 @@ def kernel_table(
     per_device = [0] * len(trace.devices)
     for device, time in zip(groups.device.tolist(), sums.total.tolist(), strict=True):
         per_device[device] += time
-
     nvidia = [device.is_nvidia for device in trace.devices]
     with_tensor_cores = [has_tensor_cores(device) is True for device in trace.devices]
     # rows share the text of their name, which may be long and come with a million launch details
     names = {name: trace.strings[name] for name in set(groups.name.tolist())}
     seen = max(_NAME_CHARS // max(len(names), 1), 512)
+    keys = zip(groups.device.tolist(), groups.name.tolist(), groups.details.tolist(), strict=True)
     table = [
         _row(
             trace.devices[device],
@@ -297,43 +364,9 @@ def kernel_table(
             accessed=accessed.get(g),
             op=trace.strings[int(main_op[g])],
         )
-        for g, (device, name, details) in enumerate(
-            zip(groups.device.tolist(), groups.name.tolist(), groups.details.tolist(), strict=True)
-        )
+        for g, (device, name, details) in enumerate(keys)
     ]
-    order = sorted(range(count), key=lambda g: (-table[g].total_ps, table[g].device, table[g].name))
-    place = np.empty(count, dtype=np.int64)
-    place[order] = np.arange(count)
-    fusible = np.array([is_fusible(r.name[:seen], r.op, r.family) for r in table], np.bool_)
-    step = None if steps is None or not len(steps.event_step) else steps.event_step[rows]
-    fusion, fusion_ps = find_fusion(
-        KernelEvents(
-            events.device[rows], stream, start, duration, step, None if steps is None else steps.complete, code, op
-        ),
-        fusible,
-        len(trace.devices),
-        place,
-    )
-    table = [table[g] for g in order]
-    fills = gpu_fills(table, trace.devices)
-    by_row = np.argsort(place[atom_row], kind="stable")
-    return KernelTable(
-        rows=tuple(table),
-        occupancy=tuple(fill.occupancy for fill in fills),
-        occupancy_coverage=tuple(fill.occupancy_coverage for fill in fills),
-        fills=fills,
-        steps=None if step is None or steps is None else _by_step(table, place, code, duration, step, steps, trace),
-        ops=OpTimes(
-            place[atom_row][by_row],
-            atom_op[by_row],
-            parts.calls[by_row],
-            parts.total[by_row],
-            None if scopes is None else atom_layer[by_row],
-            () if scopes is None else scopes.paths,
-        ),
-        fusion=fusion,
-        fusion_ps=fusion_ps,
-    )
+    return table, [row.name[:seen] for row in table]
 
 
 def _row(
