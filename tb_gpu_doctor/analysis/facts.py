@@ -40,6 +40,7 @@ from tb_gpu_doctor.analysis.step_facts import GpuSteps, Pause, StepFacts, gpu_st
 from tb_gpu_doctor.analysis.trace_analysis import AllocatorUse, Mark, TraceAnalysis, outline_of
 from tb_gpu_doctor.phrase import Phrase
 from tb_gpu_doctor.traces.columns import PART, PS_PER_MS, CopyKind, Device, EventClass, Trace
+from tb_gpu_doctor.traces.torch_names import machine_of
 
 # How many places are kept of whatever has a worst one: enough for the evidence of a finding about one GPU alone.
 MAX_PLACES = 12
@@ -233,6 +234,11 @@ class FileFacts:
         if self.steps.source == "marked":
             return 1 / self.steps.count  # the window is the union of the marked complete steps
         return sum(self.steps.durations) / self.steps.count / self.window.length
+
+    @property
+    def machine(self) -> str:
+        """The host, without the process that profilers write behind its name."""
+        return machine_of(self.host)
 
     def named(self, label: str) -> FileFacts:
         """The same under another label."""

@@ -28,7 +28,8 @@ T = TypeVar("T")
 
 def ref(file: FileFacts, device: int) -> GpuRef:
     """The GPU at a device index of a file."""
-    return GpuRef(file.label, file.gpus[device].device.id)
+    rank = file.rank if len(file.gpus) == 1 else None
+    return GpuRef(file.label, file.gpus[device].device.id, rank, file.machine if rank is not None else "")
 
 
 def evidence_at(file: FileFacts, device: int | None, place: Place, what: str | Phrase | None = None) -> Evidence:

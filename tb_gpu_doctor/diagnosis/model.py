@@ -6,7 +6,7 @@ objects, that is catalogue keys with parameters; the report turns them into word
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from tb_gpu_doctor.analysis.replay.what_if import WhatIf
@@ -25,10 +25,19 @@ SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 
 @dataclass(frozen=True, order=True)
 class GpuRef:
-    """One GPU of the profile: host label and the device's number on that host."""
+    """One GPU of the profile: host label and the device's number on that host.
+
+    Attributes:
+        host: label of the file that it is recorded in.
+        id: its number there.
+        rank: what people call it by, where its process has one and this GPU alone; it tells no two apart.
+        machine: the host that the process ran on, beside its rank.
+    """
 
     host: str
     id: int
+    rank: int | None = field(default=None, compare=False)
+    machine: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from typing import Any
 
 from tb_gpu_doctor import documents
 from tb_gpu_doctor.analysis.results import CAUSE_IDS
-from tb_gpu_doctor.diagnosis.model import Diagnosis, Evidence, Finding, GpuRef, GpuReport, KernelReport
+from tb_gpu_doctor.diagnosis.model import Diagnosis, Evidence, Finding, GpuNames, GpuRef, GpuReport, KernelReport
 from tb_gpu_doctor.diagnosis.telemetry_report import GpuFigures, TelemetryReport
 from tb_gpu_doctor.documents import milliseconds, plain
 from tb_gpu_doctor.report import what_if_report
 from tb_gpu_doctor.report.sentences import say
 from tb_gpu_doctor.texts import pick_language
-from tb_gpu_doctor.texts.numbers import clean
+from tb_gpu_doctor.texts.numbers import clean, gpu_names
 
 SCHEMA_VERSION = 1
 SCHEMA_PATH = Path(__file__).with_name("diagnosis.schema.json")
@@ -62,7 +62,7 @@ def to_dict(diagnosis: Diagnosis, lang: str = "en") -> dict[str, Any]:
             # What takes the certainty away comes first: the structure has no other place for it.
             "warnings": [say(phrase, lang) for phrase in (*diagnosis.reasons, *diagnosis.warnings)],
         },
-        "devices": [_device(gpu) for gpu in diagnosis.gpus],
+        "devices": [_device(gpu, len(diagnosis.hosts) > 1, lang) for gpu in diagnosis.gpus],
         "steps": {
             "count": diagnosis.steps.count,
             "source": diagnosis.steps.source,
@@ -91,11 +91,12 @@ def _gpu(ref: GpuRef) -> dict[str, Any]:
     return {"host": ref.host, "id": ref.id}
 
 
-def _device(gpu: GpuReport) -> dict[str, Any]:
+def _device(gpu: GpuReport, show_host: bool, lang: str) -> dict[str, Any]:
     causes = gpu.idle_by_cause or (None,) * len(CAUSE_IDS)
     return {
         **_gpu(gpu.gpu),
         "rank": gpu.rank,
+        "label": gpu_names(GpuNames((gpu.gpu,), 0, show_host), lang),
         "name": gpu.name,
         "wall_ms": milliseconds(gpu.wall),
         "compute_ms": milliseconds(gpu.compute),

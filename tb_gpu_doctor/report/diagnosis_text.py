@@ -435,10 +435,14 @@ def _place(diagnosis: Diagnosis, moment: _Moment, lang: str) -> str:
     """Where to look: the time is the one that the trace viewer shows."""
     item = moment.first
     where = []
-    if len(diagnosis.hosts) > 1:
+    many = len(diagnosis.hosts) > 1
+    known = {gpu.gpu: gpu.gpu for gpu in diagnosis.gpus}
+    refs = tuple(known.get(ref, ref) for gpu in sorted(moment.gpus) for ref in (GpuRef(item.host, gpu),))
+    if many and len(refs) == 1 and refs[0].rank is not None:
+        where.append(gpu_names(GpuNames(refs, 0, True), lang))
+    elif many:
         where.append(clean(item.host, 80))
-    if moment.gpus:
-        refs = tuple(GpuRef(item.host, gpu) for gpu in sorted(moment.gpus))
+    if refs and not (many and len(refs) == 1 and refs[0].rank is not None):
         # No "all GPUs" here: with several hosts it would be all of this one.
         where.append(gpu_names(GpuNames(refs, 0, False), lang))
     if item.step is not None:

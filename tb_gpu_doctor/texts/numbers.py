@@ -28,6 +28,7 @@ _MANY_HOSTS = 4
 _NAMED_HOSTS = 3
 _AND_MORE: dict[str, str] = {"en": "and {} more on {} hosts", "es": "y {} más en {} hosts"}
 _GPU: dict[str, tuple[str, str]] = {"en": ("GPU {}", "GPUs {}"), "es": ("GPU {}", "GPU {}")}
+_RANK: dict[str, tuple[str, str]] = {"en": ("rank {}", "ranks {}"), "es": ("rango {}", "rangos {}")}
 _UNKNOWN: dict[str, str] = {"en": "unknown", "es": "desconocido"}
 _HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
@@ -115,9 +116,9 @@ def listing(items: Sequence[str], lang: str = DEFAULT_LANGUAGE) -> str:
 
 
 def gpu_names(gpus: Any, lang: str = DEFAULT_LANGUAGE) -> str:
-    """GPUs in words: ``GPU 2``, ``GPUs 0, 1 and 4-7``, ``all 8 GPUs``, ``worker1: GPU 0``.
+    """GPUs in words: ``GPU 2``, ``GPUs 0, 1 and 4-7``, ``all 8 GPUs``, ``worker1: GPU 0``, ``rank 2 (node0, GPU 2)``.
 
-    ``gpus`` has ``refs`` (objects with ``host`` and ``id``), ``total`` (how many the
+    ``gpus`` has ``refs`` (objects with ``host`` and ``id``, maybe ``rank`` and ``machine``), ``total`` (how many the
     profile has), ``show_host`` and, where they are all but some named before, ``others``.
     """
     refs = list(gpus.refs)
@@ -127,6 +128,13 @@ def gpu_names(gpus: Any, lang: str = DEFAULT_LANGUAGE) -> str:
         return _ALL_GPUS[lang].format(number(len(refs), lang))
     if getattr(gpus, "others", False) and len(refs) >= _MANY_OTHERS:
         return _OTHER_GPUS[lang].format(number(len(refs), lang))
+    if _by_rank(gpus):
+        ranks = [ref.rank for ref in refs]
+        words = _RANK[lang][len(ranks) > 1].format(listing(_ranges(ranks), lang))
+        if len(refs) > 1:
+            return words
+        where = [clean(refs[0].machine, MAX_NAME)] if refs[0].machine else []
+        return f"{words} ({', '.join([*where, _GPU[lang][0].format(refs[0].id)])})"
     by_host: dict[str, list[int]] = {}
     for ref in refs:
         by_host.setdefault(ref.host, []).append(ref.id)
@@ -142,6 +150,12 @@ def gpu_names(gpus: Any, lang: str = DEFAULT_LANGUAGE) -> str:
         return f"{'; '.join(parts)} {_AND_MORE[lang].format(count, number(len(rest), lang))}"
     one_each = all(len(ids) == 1 for ids in by_host.values())
     return listing(parts, lang) if one_each else "; ".join(parts)
+
+
+def _by_rank(gpus: Any) -> bool:
+    """Whether the GPUs are called by their processes' ranks: of several files each has one of its own."""
+    ranks = [getattr(ref, "rank", None) for ref in gpus.refs]
+    return bool(ranks) and gpus.show_host and None not in ranks and len(ranks) == len(set(ranks))
 
 
 def _ranges(ids: Sequence[int]) -> list[str]:
@@ -196,7 +210,8 @@ class LocaleFormatter(string.Formatter):
             return gpu_names(value, lang)
         if kind == "Gpus":  # at the head of a sentence; a host's name keeps its own letters
             words = gpu_names(value, lang)
-            return words if value.show_host and len(value.refs) != value.total else words[:1].upper() + words[1:]
+            is_host = value.show_host and len(value.refs) != value.total and not _by_rank(value)
+            return words if is_host else words[:1].upper() + words[1:]
         if kind == "list":
             return listing([clean(str(item), MAX_NAME) for item in value], lang)
         if kind == "long":

@@ -141,3 +141,16 @@ def test_clean_shows_what_was_there() -> None:
     assert clean("‮evil") == r"\u202eevil"
     assert clean("x" * 300, 100).startswith("xxx") and len(clean("x" * 300, 100)) == 100
     assert clean("vector<int, long>") == "vector<int, long>"
+
+
+def test_gpus_of_ranked_processes_are_called_by_their_rank() -> None:
+    refs = tuple(GpuRef(f"n_{rank}", rank % 2, rank, "node-0") for rank in range(6))
+    one = GpuNames(refs[3:4], 6, True)
+    assert gpu_names(one, "en") == "rank 3 (node-0, GPU 1)" and gpu_names(one, "es") == "rango 3 (node-0, GPU 1)"
+    assert gpu_names(GpuNames((refs[0], *refs[2:5]), 6, True), "en") == "ranks 0 and 2–4"
+    assert gpu_names(GpuNames(refs, 6, True), "en") == "all 6 GPUs"
+    assert LocaleFormatter("en").format("{g:Gpus}", g=one) == "Rank 3 (node-0, GPU 1)"
+    # nothing that a rank would not tell apart
+    assert gpu_names(GpuNames(refs[3:4], 6, False), "en") == "GPU 1"
+    assert gpu_names(GpuNames((refs[0], GpuRef("x", 0)), 6, True), "en") == "n_0: GPU 0 and x: GPU 0"
+    assert GpuRef("a", 1, 5, "m") == GpuRef("a", 1)

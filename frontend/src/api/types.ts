@@ -84,6 +84,8 @@ export interface DeviceResult {
   host: string;
   id: number;
   rank: number | null;
+  /** What texts call it, in the language of the diagnosis. */
+  label?: string;
   name: string | null;
   wall_ms: number | null;
   compute_ms: number | null;

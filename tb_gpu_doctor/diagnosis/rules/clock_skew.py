@@ -46,12 +46,14 @@ def check(context: Context) -> Iterator[Finding]:
         explanation.append(Phrase(f"findings.{KIND}.drift", {"drift": fastest * 1e6}))
     if lateness is not None and lateness.method != "one_clock":
         explanation.append(Phrase(f"findings.{KIND}.methods.{lateness.method}", {"error": lateness.error}))
+    # Processes of one host share its clock: no time service would change how their files count.
+    many_hosts = len({context.files[index].machine for index in working}) > 1
     yield Finding(
         kind=KIND,
         severity="info",
         title=Phrase(f"findings.{KIND}.{'title' if aligned else 'title_' + how}", facts),
         explanation=tuple(explanation),
-        advice=context.advice(KIND, *(("same_steps", "time_service") if not aligned else ("time_service",))),
+        advice=context.advice(KIND, *([] if aligned else ["same_steps"]), "time_service" if many_hosts else "one_host"),
         evidence=_evidence(context, known),
     )
 

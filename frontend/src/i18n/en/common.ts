@@ -22,6 +22,7 @@ export const common = {
   gpu_n: "GPU {id}",
   gpus_both: "Both GPUs",
   gpus_n: "GPUs {ids}",
+  ranks_n: "ranks {ids}",
   gpus_all: "All {n} GPUs",
   gpus_every: "All",
   doc_title: "Documentation",

@@ -25,6 +25,7 @@ export const common: Texts<typeof en> = {
   gpu_n: "GPU {id}",
   gpus_both: "Las dos GPU",
   gpus_n: "GPU {ids}",
+  ranks_n: "rangos {ids}",
   gpus_all: "Las {n} GPU",
   gpus_every: "Todas",
   doc_title: "Documentación",
