@@ -29,6 +29,8 @@ class StepFacts:
         cut_at: see `Steps`.
         numbers: as recorded.
         durations: from the first GPU's start to the last one's end, picoseconds; 0 without any GPU.
+        pace: median time from one of the host's markers to the next, picoseconds; None with less than two.
+        paced: how many of these times there are.
     """
 
     source: StepSource
@@ -36,6 +38,8 @@ class StepFacts:
     cut_at: str | None
     numbers: tuple[int, ...]
     durations: tuple[int, ...]
+    pace: float | None = None
+    paced: int = 0
 
     @property
     def count(self) -> int:
@@ -89,7 +93,10 @@ def step_facts(file: FileColumns) -> StepFacts:
     steps = file.analysis.steps
     numbers = steps.number[file.complete]
     durations = tuple(steps.durations().tolist())
-    return StepFacts(steps.source, steps.confidence, steps.cut_at, tuple(numbers.tolist()), durations)
+    # Steps in a row only: what lies between two recorded stretches is no step. They need no GPU to be complete.
+    apart = np.diff(steps.marker_start)[np.diff(steps.number) == 1] if steps.source == "marked" else np.zeros(0)
+    pace = float(np.median(apart)) if len(apart) else None
+    return StepFacts(steps.source, steps.confidence, steps.cut_at, tuple(numbers.tolist()), durations, pace, len(apart))
 
 
 def gpu_steps(file: FileColumns, device: int, busy: tuple[IntervalSet, IntervalSet, IntervalSet]) -> GpuSteps | None:

@@ -147,6 +147,11 @@ class Context:
         return float(median(durations)) if durations else None
 
     @cached_property
+    def host_step(self) -> float | None:
+        """Median time between the host's markers of steps, the slowest host's; the step of who sees no GPU at work."""
+        return max((file.steps.pace for file in self.files if file.steps.pace is not None), default=None)
+
+    @cached_property
     def mean_step(self) -> float | None:
         """Mean wall time of the complete steps of all files, picoseconds; None without any."""
         durations = [time for file in self.files if file.has_gpu_work for time in file.steps.durations]

@@ -278,11 +278,12 @@ def _communication_waits(context: Context) -> dict[tuple[int, int], int]:
 
 def _steps(context: Context) -> StepsReport:
     sources = [file.steps.source for file in context.files]
-    counts = [file.steps.count for file in context.files]
+    # Where no GPU is seen at work the host's markers still tell how fast steps come.
+    counts = [file.steps.count if context.has_gpu_work else file.steps.paced for file in context.files]
     return StepsReport(
         count=max(counts, default=0),
         source="marked" if "marked" in sources else "inferred" if "inferred" in sources else "none",
-        median=context.median_step,
+        median=context.median_step if context.has_gpu_work else context.host_step,
     )
 
 

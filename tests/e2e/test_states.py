@@ -145,6 +145,10 @@ def test_a_profile_without_gpus_says_what_to_do(prefixed: TensorBoard, visit: St
     finding = there.diagnosis("host_only")["findings"][0]
     assert finding["kind"] == "no_gpu_plane"
     assert frame.locator("article.card h3").first.inner_text() == finding["title"]
+    assert frame.locator(".state.good").count() == 0
+    frame.locator("#tab-input").click()  # the host's part is there all the same
+    frame.locator(".view[data-view=input] h2").first.wait_for()
+    assert frame.locator("#tab-timeline").count() == 0 and frame.get_by_role("alert").count() == 0
     there.assert_clean()
 
 

@@ -18,6 +18,9 @@ export interface View {
 /** What was recorded beside training knows the GPUs, but not what they did when. */
 const hasGpus = ({ devices, profile }: Diagnosis): boolean => devices.length > 0 && profile.format !== "telemetry";
 
+/** The host's input can be looked at without any GPU. */
+const isProfile = ({ profile }: Diagnosis): boolean => profile.format !== "telemetry";
+
 /** One profile alone has nothing beside it, and no past. */
 const hasOthers = (result: Diagnosis): boolean =>
   hasGpus(result) && (sessions.value.data?.sessions ?? []).filter(({ format }) => format !== "telemetry").length > 1;
@@ -59,7 +62,7 @@ export const VIEWS: readonly View[] = [
     id: "input",
     label: "view_input",
     component: later(async () => (await import("./input/InputView")).InputView),
-    offered: hasGpus,
+    offered: isProfile,
   },
   {
     id: "telemetry",
