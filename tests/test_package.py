@@ -150,3 +150,21 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     while free := {module for module, imports in left.items() if not imports & left.keys()}:
         left = {module: imports for module, imports in left.items() if module not in free}
     assert not left, f"in circles, or leading to some: {sorted(left)}"
+
+
+def test_what_pip_said_of_installing_beside_training_is_recorded_for_every_environment() -> None:
+    """The script asks the registry, so it is run by hand (``python -m scripts.install_beside``); this is its answer."""
+    from scripts.install_beside import BEGIN, END, ENVIRONMENTS
+
+    page = (REPOSITORY / "docs" / "installing.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in page.split(BEGIN)[1].split(END)[0].splitlines() if line.startswith("| ")][1:]
+    assert [row[0].removeprefix("| ") for row in rows] == [environment.name for environment in ENVIRONMENTS]
+    assert {row[2] for row in rows} == {"none"}
+
+
+def test_what_everybody_installs_demands_no_protobuf_and_no_profiler() -> None:
+    needed = {
+        re.split(r"[^\w-]", text)[0] for text in distribution("tb-gpu-doctor").requires or [] if "extra ==" not in text
+    }
+    assert {"numpy", "tensorboard", "nvidia-ml-py"} <= needed
+    assert not needed & {"protobuf", "tensorboard-plugin-profile", "xprof", "tensorflow"}
