@@ -129,7 +129,7 @@ setup(
         "nvidia-ml-py>=11.495.46",
         "platformdirs>=2.6",
         "rich>=12.6",
-        "tensorboard>=2.15",
+        "tensorboard>=2.11",
         'tomli>=2; python_version < "3.11"',
         "werkzeug>=2.0.3",
     ],

@@ -48,6 +48,7 @@ ENVIRONMENTS = (
     Environment("JAX 0.4.30, oldest", ("jax==0.4.30", "jaxlib==0.4.30", "flax", "protobuf==3.20.3", "numpy==1.23.5")),
     Environment("JAX", ("jax", "flax")),
     Environment("PyTorch, oldest", ("torch==2.1.0", "tensorboard==2.15.0", *OLD, *OLD_PYTHON_BINDINGS)),
+    Environment("PyTorch, TensorBoard 2.11", ("torch==2.1.0", "tensorboard==2.11.2", *OLD, *OLD_PYTHON_BINDINGS)),
     Environment("PyTorch", ("torch", "torchvision")),
     Environment("PyTorch Lightning", ("torch", "lightning")),
     Environment("Hugging Face", ("torch", "transformers", "accelerate", "datasets")),

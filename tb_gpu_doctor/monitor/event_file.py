@@ -153,13 +153,10 @@ class EventFile:
         self._written_of_first = 0
         self._unsynced = False
         self.dropped_records = 0
-        self._add(
-            event_pb2.Event(
-                wall_time=began_ns / 1e9,
-                file_version="brain.Event:2",
-                source_metadata=event_pb2.SourceMetadata(writer="tb_gpu_doctor.monitor"),
-            )
-        )
+        first = event_pb2.Event(wall_time=began_ns / 1e9, file_version="brain.Event:2")
+        if hasattr(first, "source_metadata"):  # since TensorBoard 2.12
+            first.source_metadata.writer = "tb_gpu_doctor.monitor"
+        self._add(first)
 
     def scalars(self, values: list[tuple[str, float]], step: int, wall_s: float) -> None:
         """Add one point of several series."""

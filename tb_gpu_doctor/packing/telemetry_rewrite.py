@@ -61,7 +61,8 @@ def rewrite_events(path: str, out: BinaryIO, names: Names) -> None:
             new = event_pb2.Event(wall_time=event.wall_time, step=event.step)
             if event.file_version:
                 new.file_version = event.file_version
-                if event.source_metadata.writer == "tb_gpu_doctor.monitor":
+                # TensorBoard has this since 2.12.
+                if getattr(getattr(event, "source_metadata", None), "writer", "") == "tb_gpu_doctor.monitor":
                     new.source_metadata.writer = event.source_metadata.writer
             else:
                 for value in event.summary.value:
