@@ -24,10 +24,12 @@ _PIECE = 1 << 20
 # More than a cluster's recording; a pack that unpacks to more is refused before it fills the disk.
 MAX_BYTES = 64 << 30
 MAX_FILES = 200_000
+# Folders take room on a disk as files do, and an entry may name dozens.
+MAX_FOLDERS = 20_000
 # Profiles pack to between 1/4 and 1/40. Small files may be as regular as they like.
 MAX_RATIO = 300
 FREE_BYTES = 64 << 20
-_MAX_DEPTH, _MAX_PART = 64, 255
+_MAX_DEPTH, _MAX_PART, _MAX_PATH = 32, 255, 1_024
 # Control characters, the other system's separator, and a drive.
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\\]|^[A-Za-z]:")
 # A higher one takes three times as long for a hundredth of the size.
@@ -94,7 +96,8 @@ def unpack_archive(path: str, folder: str, max_bytes: int = MAX_BYTES, shown: st
 
     Raises:
         PackError: ``missing``, ``unreadable``, ``not_a_zip``, ``encrypted``, ``cut_off``, ``unsafe_path``, ``link``,
-            ``twice``, ``bomb``, ``too_large``, ``too_many_files``, ``unknown_method`` or ``cannot_unpack``.
+            ``twice``, ``bomb``, ``too_large``, ``too_many_files``, ``too_many_folders``,
+            ``unknown_method`` or ``cannot_unpack``.
     """
     name = shown if shown is not None else path
     try:
@@ -146,6 +149,9 @@ def _unpack(archive: zipfile.ZipFile, path: str, folder: str, max_bytes: int, si
         if name in wanted:
             raise PackError("twice", path, name=entry.filename)
         wanted[name] = entry
+    folders = {name[:at] for name in wanted for at in _separators(name)}
+    if len(folders) > MAX_FOLDERS:
+        raise PackError("too_many_folders", path, count=len(folders), most=MAX_FOLDERS)
     written = 0
     for name, entry in wanted.items():
         target = os.path.join(folder, *name.split("/"))
@@ -169,6 +175,10 @@ def _unpack(archive: zipfile.ZipFile, path: str, folder: str, max_bytes: int, si
     return list(wanted)
 
 
+def _separators(name: str) -> list[int]:
+    return [at for at, letter in enumerate(name) if letter == "/"]
+
+
 def safe_path(name: str, path: str = "") -> str:
     """A file's path in a pack, checked.
 
@@ -180,6 +190,7 @@ def safe_path(name: str, path: str = "") -> str:
         not name
         or name.startswith("/")
         or _FORBIDDEN.search(name)
+        or len(name) > _MAX_PATH
         or len(parts) > _MAX_DEPTH
         or any(part in ("", ".", "..") or len(part) > _MAX_PART for part in parts)
     ):

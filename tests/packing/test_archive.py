@@ -148,6 +148,18 @@ def test_entries_that_share_their_bytes_are_a_bomb(tmp_path: Path, monkeypatch: 
     refused(path, "bomb")
 
 
+def test_folders_are_bounded_before_any_is_made(tmp_path: Path) -> None:
+    path, target = tmp_path / "p.zip", tmp_path / "open"
+    target.mkdir()
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(900):
+            archive.writestr("/".join(f"{number}_{depth}" for depth in range(25)) + "/x", b"")
+    with pytest.raises(PackError) as error:
+        unpack_archive(str(path), str(target))
+    assert error.value.code == "too_many_folders" and error.value.params["count"] == 900 * 25
+    assert list(target.iterdir()) == []
+
+
 def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "MAX_FILES", 3)
     path = tmp_path / "many.zip"
