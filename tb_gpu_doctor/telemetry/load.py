@@ -6,12 +6,24 @@ idle for the rest; 100 % says nothing about how full it was.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tb_gpu_doctor.telemetry.memory import memory_of_others
-from tb_gpu_doctor.telemetry.series import Bool, GpuSeries, Span, busy, column, filled, seconds, step_at, weighted_mean
+from tb_gpu_doctor.telemetry.series import (
+    Bool,
+    GpuSeries,
+    Int64,
+    Span,
+    busy,
+    column,
+    filled,
+    seconds,
+    step_at,
+    weighted_mean,
+)
 
 
 @dataclass(frozen=True)
@@ -38,14 +50,14 @@ class Load:
 
 
 def measure(
-    series: GpuSeries, busy_percent: float, spans: tuple[Span, ...] = (), window_ns: tuple[int, int] | None = None
+    series: GpuSeries, busy_percent: float, beside: Int64 | None = None, window_ns: tuple[int, int] | None = None
 ) -> Load | None:
     """The load of one GPU, None where NVML does not tell.
 
     Args:
         series: one GPU.
         busy_percent: utilization from which on a sample counts as busy.
-        spans: what training did beside stepping; that time is left out.
+        beside: when training did something else than step (`stretches_beside`); that time is left out.
         window_ns: when any GPU of this training worked (`active_window`); by default when this one did.
     """
     utilization = column(series, "utilization_percent")
@@ -54,7 +66,9 @@ def measure(
     window = window_ns or active_window((series,), busy_percent)
     if window is None:
         return None
-    inside = (series.wall_ns >= window[0]) & (series.wall_ns <= window[1]) & ~_beside(series, spans)
+    inside = (series.wall_ns >= window[0]) & (series.wall_ns <= window[1])
+    if beside is not None:
+        inside &= ~_inside(series, beside)
     weight = seconds(series)
     mean = weighted_mean(utilization, weight, inside)
     if mean is None:
@@ -94,14 +108,17 @@ def active_window(gpus: tuple[GpuSeries, ...], busy_percent: float) -> tuple[int
     return (min(starts), max(ends)) if starts else None
 
 
-def _beside(series: GpuSeries, spans: tuple[Span, ...]) -> Bool:
-    """bool[n]: samples while training saved or validated."""
-    mask = np.zeros(len(series), np.bool_)
-    for span in spans:
-        if span.kind in ("checkpoint", "validation"):
-            low, high = np.searchsorted(series.wall_ns, [span.start_ns, span.end_ns])
-            mask[int(low) : int(high)] = True
-    return mask
+def stretches_beside(spans: Sequence[Span]) -> Int64:
+    """When training saved or validated, in Unix nanoseconds, shape (2, n): starts, ends."""
+    found = [(span.start_ns, span.end_ns) for span in spans if span.kind in ("checkpoint", "validation")]
+    return np.array(found, np.int64).reshape(-1, 2).T
+
+
+def _inside(series: GpuSeries, stretches: Int64) -> Bool:
+    """bool[n]: samples within any of the stretches."""
+    low, high = np.searchsorted(series.wall_ns, stretches)
+    change = np.bincount(low, minlength=len(series) + 1) - np.bincount(np.maximum(low, high), minlength=len(series) + 1)
+    return np.asarray(np.cumsum(change)[:-1] > 0)
 
 
 # Bytes a second of one lane in one direction, by generation (PCI-SIG: 2.5, 5, 8, 16, 32, 64 GT/s less their encoding).

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tb_gpu_doctor.telemetry.load import active_window, link, measure, sharing
+from tb_gpu_doctor.telemetry.load import active_window, link, measure, sharing, stretches_beside
 from tb_gpu_doctor.telemetry.series import Span
 from tests.telemetry.build import GIB, START_NS, S, series
 
@@ -27,6 +29,18 @@ def test_what_comes_before_and_after_training_is_left_out() -> None:
     assert found.first_step is None
 
 
+@given(st.lists(st.tuples(st.integers(-5, 40), st.integers(-5, 40)), max_size=6))
+def test_stretches_that_overlap_are_left_out_once(bounds: list[tuple[int, int]]) -> None:
+    spans = [Span("checkpoint", START_NS + low * S, START_NS + high * S, 0) for low, high in bounds]
+    whole = (START_NS, START_NS + 29 * S)
+    found = measure(series(count=30, utilization_percent=np.full(30, 90)), BUSY, stretches_beside(spans), whole)
+    beside = {at for low, high in bounds for at in range(low, high)}
+    left = [at for at in range(30) if at not in beside]
+    assert (found is None) == (not left)
+    if found is not None:
+        assert found.seconds == pytest.approx(len(left), abs=1e-6)
+
+
 def test_saving_and_validating_are_left_out_and_collecting_garbage_is_not() -> None:
     rows = np.arange(100)
     busy = np.where((rows >= 40) & (rows < 60), 0, 90)
@@ -34,17 +48,17 @@ def test_saving_and_validating_are_left_out_and_collecting_garbage_is_not() -> N
         Span("checkpoint", START_NS + 40 * S, START_NS + 50 * S, 400),
         Span("validation", START_NS + 50 * S, START_NS + 60 * S, 500),
     )
-    found = measure(series(utilization_percent=busy), BUSY, spans)
+    found = measure(series(utilization_percent=busy), BUSY, stretches_beside(spans))
     assert found is not None and found.utilization == pytest.approx(0.9)
     other = (Span("garbage_collection", START_NS + 40 * S, START_NS + 60 * S, 400),)
-    found = measure(series(utilization_percent=busy), BUSY, other)
+    found = measure(series(utilization_percent=busy), BUSY, stretches_beside(other))
     assert found is not None and found.utilization < 0.75
 
 
 def test_a_gpu_that_never_works_is_idle_while_the_others_train() -> None:
     gpus = (series(0), series(1, utilization_percent=0.0))
     window = active_window(gpus, BUSY)
-    found = measure(gpus[1], BUSY, (), window)
+    found = measure(gpus[1], BUSY, None, window)
     assert found is not None and found.utilization == 0 and not found.ever_busy
     assert measure(gpus[1], BUSY) is None  # alone nothing tells when training ran
 

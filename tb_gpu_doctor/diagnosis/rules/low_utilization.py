@@ -17,7 +17,7 @@ from tb_gpu_doctor.diagnosis.rules.gpu_unused import without_work
 from tb_gpu_doctor.diagnosis.rules.training_hang import hang_of
 from tb_gpu_doctor.diagnosis.telemetry_gpus import names, ref, worst_first
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry
-from tb_gpu_doctor.telemetry.load import Load, active_window, measure
+from tb_gpu_doctor.telemetry.load import Load, active_window, measure, stretches_beside
 
 KIND = "low_utilization"
 # From this difference on GPUs are told one by one.
@@ -73,6 +73,10 @@ def check(context: Context) -> Iterator[Finding]:
 
 def loads(context: Context) -> list[tuple[GpuTelemetry, Load]]:
     """The load of every GPU of a recording while any of them trained."""
+    return context.once(_loads)
+
+
+def _loads(context: Context) -> list[tuple[GpuTelemetry, Load]]:
     found = []
     for recording in context.telemetry.recordings:
         gpus = [gpu for gpu in context.telemetry.gpus if gpu.recording is recording]
@@ -84,8 +88,9 @@ def loads(context: Context) -> list[tuple[GpuTelemetry, Load]]:
             window = (window[0], since) if since > window[0] else None
         if window is None:
             continue
+        beside = stretches_beside(recording.spans)
         for gpu in gpus:
-            load = measure(gpu.series, context.thresholds.telemetry_busy_percent, recording.spans, window)
+            load = measure(gpu.series, context.thresholds.telemetry_busy_percent, beside, window)
             if load is not None and load.seconds > 0 and len(gpu.series) >= context.thresholds.telemetry_min_samples:
                 found.append((gpu, load))
     return found
