@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from tb_gpu_doctor.analysis.copy_facts import Cost
 from tb_gpu_doctor.analysis.facts import ContentionFacts
 from tb_gpu_doctor.analysis.idle_facts import Claim, IdleFacts
+from tb_gpu_doctor.analysis.replay.what_if import Change
 from tb_gpu_doctor.analysis.results import Cause
 from tb_gpu_doctor.analysis.step_gains import StepTimes, mean_gain
 from tb_gpu_doctor.diagnosis.context import Context, Gpu, WorkingGpu
@@ -161,15 +162,36 @@ def idle_per_step(context: Context, gpu: Gpu, cause: Cause) -> tuple[int, ...]:
     return idle.per_step[cause] if idle is not None and idle.per_step else ()
 
 
+# What is replayed without the idle time of a cause, and how much more than the gaps it may show.
+REPLAYED: dict[Cause, Change] = {
+    Cause.INPUT: "no_input",
+    Cause.LAUNCH: "launches_free",
+    Cause.SYNC: "no_sync",
+    Cause.COMPILE: "no_compilation",
+    Cause.CHECKPOINT: "no_checkpoint",
+    Cause.HOST_OTHER: "no_host_work",
+}
+_MOST_BEYOND = 1.25
+
+
 def gain_of_causes(context: Context, which: Iterable[int], *causes: Cause) -> float | None:
-    """What the mean step would gain at most without some files' unclaimed idle time of some causes."""
+    """What the mean step would gain at most without some files' unclaimed idle time of some causes.
+
+    Idle time is what shows of the host's work. Where that also delays what hides it, a replay without the work shows
+    more than the gaps do; but it knows nothing of who claims what, so what it adds is bounded.
+    """
     removed: dict[tuple[int, int], tuple[int, ...]] = {}
     for place in which:
         file = context.files[place]
         for device in range(len(file.gpus)):
             columns = [idle_per_step(context, Gpu(file, place, device), cause) for cause in causes]
             removed[place, device] = tuple(map(sum, zip(*columns, strict=True)))
-    return mean_gain(context.files, context.job, removed)
+    bound = mean_gain(context.files, context.job, removed)
+    changes = [REPLAYED[cause] for cause in causes if cause in REPLAYED]
+    if bound is None or len(changes) != 1 or not context.what_if.offered:
+        return bound
+    replayed = next((one.gain for one in context.what_if.scenarios if list(one.changes) == changes), 0.0)
+    return max(bound, min(replayed, _MOST_BEYOND * bound))
 
 
 def worst_event(context: Context, gpus: Sequence[WorkingGpu], cause: Cause) -> tuple[str, str] | None:

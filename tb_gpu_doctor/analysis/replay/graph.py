@@ -175,6 +175,8 @@ class _Building:
         self.called_until = host.end[at] if len(host) else self.end
         thread = host.thread[causes.caller[at]] if len(host) else np.zeros(len(rows), np.int32)
         self.threads = _main_threads(thread[self.known])
+        # who marks the steps, or calls what launches on other threads, decides when there is something to launch
+        self.callers = sorted({int(at) for at in distinct(host.thread[host.step_num >= 0])} - set(self.threads))
 
     def graph(self) -> ReplayGraph:
         """All columns together."""
@@ -289,6 +291,12 @@ class _Building:
         good = (at >= 0) & ((inside <= _GO_ON) | (called - begun <= _GO_ON) | at_step)
         good &= (self.end[waited] > start + PS_PER_US) & (self.start[waited] < end)
         good &= self.launched[waited] < end
+        # a value that is waited for may be asked for only when it is there: it was wanted when the wait began
+        at = np.searchsorted(end[good], self.launched, side="right")
+        own = (at < good.sum()) & (self.events.copy_kind[self.rows] == CopyKind.D2H)
+        few = np.append((inside <= _GO_ON)[good], False)[at]
+        began = np.append(start[good], 0)[at]
+        self.launched = np.where(own & few & (began < self.launched), _on_grid(began), self.launched)
         return _on_grid(start[good]), _on_grid(end[good]), waited[good]
 
     def _pauses(self, low: int, high: int) -> Int64:
@@ -379,12 +387,15 @@ class _Building:
         """When the host did what, by `HOST_PARTS`: the launching threads together."""
         found: list[tuple[list[Int64], list[Int64]]] = [([], []) for _ in HOST_PARTS]
         low, high = int(self.launched.min()), int(self.end.max())
-        for thread in self.threads:
+        for thread in (*self.threads, *self.callers):
+            launches = thread in self.threads
             doing = self.activity.thread(thread)
             until = np.append(doing.time[1:], doing.time[-1:])
             near = (doing.time < high) & (until > low)
             for at, part in enumerate(HOST_PARTS):
-                mine = near & ((doing.cause == part) | ((part == Cause.LAUNCH) & (doing.cause == WAITING)))
+                mine = near & (doing.cause == part)
+                if part == Cause.LAUNCH:
+                    mine = near & launches & ((doing.cause == part) | (doing.cause == WAITING))
                 found[at][0].append(doing.time[mine])
                 found[at][1].append(until[mine])
         sets = []

@@ -90,9 +90,19 @@ def check(context: Context) -> Iterator[Finding]:
         victims=victims,
         cause=reason.cause,
         share=share,
-        saving_ps_per_step=fmean(savings) if savings else None,
+        saving_ps_per_step=_saving(context, reason.cause, savings),
         evidence=tuple(item for case in cases for item in _evidence(case))[:most],
     )
+
+
+def _saving(context: Context, cause: str | None, savings: Sequence[float]) -> float | None:
+    """What a step gains: what others wait, or what a replay gains in which the late GPUs compute as long as they."""
+    if not savings:
+        return None
+    waits = fmean(savings)
+    if cause not in ("slow_gpu", "uneven_work") or not context.what_if.offered:
+        return waits
+    return max(waits, *(one.gain for one in context.what_if.scenarios if one.changes == ("late_gpu",)), 0.0)
 
 
 def _by_turns(context: Context) -> Iterator[Finding]:
