@@ -80,6 +80,22 @@ def test_the_timeline_obeys_the_keyboard(server: TensorBoard, visit: Start):
     there.assert_clean()
 
 
+def test_keys_work_as_soon_as_the_view_is_open(server: TensorBoard, visit: Start):
+    there = visit(server)
+    frame = there.open_run("input_bound")
+    frame.locator("#tab-timeline").click()
+    plot(frame).wait_for()
+    whole = shown_ms(frame)
+    there.page.keyboard.press("w")
+    frame.wait_for_function("() => parent.location.hash.includes('p.gpu_doctor.range=')")
+    assert shown_ms(frame) == pytest.approx(whole * 0.7, rel=0.01)
+    assert plot(frame).evaluate("element => document.activeElement === element")
+    there.page.keyboard.press("s")
+    frame.wait_for_timeout(100)
+    assert shown_ms(frame) == pytest.approx(whole, rel=0.01)
+    there.assert_clean()
+
+
 def test_the_keyboard_reads_out_intervals(server: TensorBoard, visit: Start):
     there = visit(server)
     frame = there.open_run("input_bound", "timeline")

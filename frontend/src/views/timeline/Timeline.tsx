@@ -231,6 +231,24 @@ export function Timeline({ profile, meta, limit }: TimelineProps) {
     action();
   };
 
+  // Keys work as soon as the view is open: where the page has the focus, the lanes take it; where the view's own tab has
+  // it, letters go to the lanes and take the focus along.
+  const drawn = width > 0;
+  useEffect(() => {
+    if (drawn && document.hasFocus() && document.activeElement === document.body)
+      plot.current?.focus({ preventScroll: true });
+  }, [drawn]);
+  useEffect(() => {
+    const tab = document.querySelector<HTMLElement>('[role="tab"][aria-selected="true"]');
+    const forward = (event: KeyboardEvent) => {
+      if (event.key.length > 1 || event.key === " ") return;
+      onKeyDown(event);
+      if (event.defaultPrevented) plot.current?.focus({ preventScroll: true });
+    };
+    tab?.addEventListener("keydown", forward);
+    return () => tab?.removeEventListener("keydown", forward);
+  });
+
   const row = cursor ? rows[cursor.row] : undefined;
   // A stream or a folded host has no single answer of the lane.
   const single = row?.kind === "gpu";
