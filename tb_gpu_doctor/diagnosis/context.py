@@ -19,6 +19,7 @@ from tb_gpu_doctor.analysis.trace_analysis import Mark
 from tb_gpu_doctor.diagnosis.model import Evidence, GpuNames, GpuRef, Phrase
 from tb_gpu_doctor.diagnosis.thresholds import Thresholds
 from tb_gpu_doctor.telemetry.joining import Joined
+from tb_gpu_doctor.telemetry.progress import global_batch
 from tb_gpu_doctor.texts import has_text
 
 # ``cuda``: a program that shows none of the frameworks, in a recording that would.
@@ -145,6 +146,13 @@ class Context:
         # Steps that only the host marked have no time on a GPU.
         durations = [time for file in self.files if file.has_gpu_work for time in file.steps.durations]
         return float(median(durations)) if durations else None
+
+    @cached_property
+    def batch(self) -> int | None:
+        """Samples of a step over all GPUs: every process records the global batch; None where they differ."""
+        found = (global_batch(recording.steps) for recording in self.telemetry.recordings)
+        known = {batch for batch in found if batch is not None}
+        return known.pop() if len(known) == 1 else None
 
     @cached_property
     def host_step(self) -> float | None:

@@ -284,6 +284,7 @@ def _steps(context: Context) -> StepsReport:
         count=max(counts, default=0),
         source="marked" if "marked" in sources else "inferred" if "inferred" in sources else "none",
         median=context.median_step if context.has_gpu_work else context.host_step,
+        samples=context.batch,
     )
 
 

@@ -170,11 +170,24 @@ class KernelReport:
 
 @dataclass(frozen=True)
 class StepsReport:
-    """The steps of the profile; ``median`` is None without complete steps."""
+    """The steps of the profile.
+
+    Attributes:
+        count: complete ones; marked ones where no GPU worked.
+        source: see `Steps`.
+        median: picoseconds, None without complete steps.
+        samples: of one step over all GPUs, None where no monitor recorded it.
+    """
 
     count: int
     source: StepSource
     median: float | None
+    samples: int | None = None
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """How many samples the median step makes a second."""
+        return None if self.samples is None or not self.median else self.samples * 1e12 / self.median
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,8 @@ def to_dict(diagnosis: Diagnosis, lang: str = "en") -> dict[str, Any]:
             "count": diagnosis.steps.count,
             "source": diagnosis.steps.source,
             "median_ms": milliseconds(diagnosis.steps.median),
+            "samples": diagnosis.steps.samples,
+            "samples_per_s": diagnosis.steps.samples_per_s,
         },
         "kernels": [_kernel(kernel) for kernel in diagnosis.kernels],
         "findings": [_finding(finding, lang) for finding in diagnosis.findings],

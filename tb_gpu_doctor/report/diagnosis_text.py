@@ -280,6 +280,8 @@ def heading(diagnosis: Diagnosis, lang: str) -> Text:
     if steps.count and steps.median is not None:
         key = f"report.heading.steps_{steps.source}"
         parts.append(text(key, lang, count=steps.count, median=steps.median))
+    if steps.samples_per_s is not None:
+        parts.append(text("report.heading.samples", lang, rate=steps.samples_per_s))
     if diagnosis.window is not None:
         parts.append(text("report.heading.window", lang, window=diagnosis.window))
     return Text(" · ".join(parts), style="dim")

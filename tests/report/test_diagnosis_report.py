@@ -70,6 +70,7 @@ SCENARIOS: dict[str, Callable[..., list[AnalysedFile]]] = {
     ],
     "two_hosts_no_gpu": lambda **o: [profile(2, label="a", **o), profile(0, label="b", working=(), **o)],
 }  # fmt: skip
+NO_BATCH = {"samples": None, "samples_per_s": None}
 FRAMEWORKS = {"jax": ("PjitFunction(f)",), "tensorflow": ("EagerExecute",), "keras": ("EagerExecute", "keras/x"),
               "tf_data": ("Iterator::Map",), "unknown": ()}  # fmt: skip
 
@@ -157,7 +158,7 @@ def test_the_structure_is_the_promised_one() -> None:
     assert (device["wall_ms"], device["idle_ms"], device["compute_ms"]) == (1000.0, 400.0, 600.0)
     assert device["idle_by_cause_ms"]["input"] == 400.0
     assert math.fsum(device["idle_by_cause_ms"].values()) == pytest.approx(device["idle_ms"])
-    assert data["steps"] == {"count": 10, "source": "marked", "median_ms": 100.0}
+    assert data["steps"] == {"count": 10, "source": "marked", "median_ms": 100.0, **NO_BATCH}
     finding = data["findings"][0]
     assert finding["kind"] == "input_bound" and finding["docs"] == "findings/input_bound"
     assert finding["share"] == pytest.approx(0.4) and finding["saving_ms_per_step"] == pytest.approx(40)
@@ -173,7 +174,8 @@ def test_unknown_is_null() -> None:
     assert empty["wall_ms"] is None and set(empty["idle_by_cause_ms"].values()) == {None}
     kinds = {f["kind"]: f for f in report("occupancy").to_dict()["findings"]}
     assert kinds["low_occupancy"]["saving_ms_per_step"] is None
-    assert report("input_no_steps").to_dict()["steps"] == {"count": 0, "source": "none", "median_ms": None}
+    none = {"count": 0, "source": "none", "median_ms": None, **NO_BATCH}
+    assert report("input_no_steps").to_dict()["steps"] == none
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
@@ -220,3 +222,12 @@ def test_a_report_is_a_diagnosis() -> None:
     assert spoken.to_dict("es") == to_dict(made, "es")
     assert json.loads(spoken.to_json()) == spoken.to_dict()
     assert spoken.window == 1000 * MS
+
+
+def test_samples_per_second_are_those_of_the_median_step() -> None:
+    made = report("input")
+    steps = dataclasses.replace(made.steps, samples=256)
+    told = to_dict(dataclasses.replace(made, steps=steps))["steps"]
+    assert (told["samples"], told["samples_per_s"]) == (256, pytest.approx(2_560))
+    unknown = to_dict(dataclasses.replace(made, steps=dataclasses.replace(steps, median=None)))["steps"]
+    assert unknown["samples_per_s"] is None

@@ -115,7 +115,12 @@ export interface Diagnosis {
     warnings: string[];
   };
   devices: DeviceResult[];
-  steps: { count: number; source: "marked" | "inferred" | "none"; median_ms: number | null };
+  steps: {
+    count: number;
+    source: "marked" | "inferred" | "none";
+    median_ms: number | null;
+    samples_per_s?: number | null;
+  };
   findings: Finding[];
 }
 

@@ -58,5 +58,9 @@ export const verdict = {
   glance_compute: "GPUs computing",
   glance_saving: "Most to gain per step",
   glance_step: "Median step",
+  glance_rate: "Throughput",
+  rate_per_s: "{n} samples/s",
+  term_glance_rate:
+    "Samples of a step over all GPUs, as the monitor recorded them beside training, divided by the median step.",
   glance_findings: "Critical / warnings / info",
 } as const;

@@ -61,5 +61,9 @@ export const verdict: Texts<typeof en> = {
   glance_compute: "GPU calculando",
   glance_saving: "Ganancia máxima por paso",
   glance_step: "Paso mediano",
+  glance_rate: "Rendimiento",
+  rate_per_s: "{n} muestras/s",
+  term_glance_rate:
+    "Muestras de un paso entre todas las GPU, como las grabó el monitor junto al entrenamiento, divididas por el paso mediano.",
   glance_findings: "Críticos / advertencias / información",
 };

@@ -1,5 +1,5 @@
 import type { Diagnosis } from "../../api/types";
-import { cleanText, formatInt, formatMeasured, formatPercent } from "../../format";
+import { cleanText, formatInt, formatMeasured, formatNumber, formatPercent } from "../../format";
 import { plural, t } from "../../i18n";
 import { Icon } from "../../ui/Icon";
 import { Term } from "../../ui/Term";
@@ -67,6 +67,12 @@ function Glance({ result }: { result: Diagnosis }) {
       t("term_glance_saving"),
     ]);
   if (steps && median_ms !== null) facts.push([t("glance_step"), formatMeasured(median_ms), t("term_step")]);
+  if (result.steps.samples_per_s)
+    facts.push([
+      t("glance_rate"),
+      t("rate_per_s", { n: formatNumber(result.steps.samples_per_s) }),
+      t("term_glance_rate"),
+    ]);
   facts.push([
     t("glance_findings"),
     [count("critical"), count("warning"), count("info")].map((n) => formatInt(n)).join(" / "),
