@@ -13,7 +13,7 @@ from tb_gpu_doctor.report.diagnosis_report import DiagnosisReport
 # Names, and sentences with names in them; everything else of a diagnosis must be equal.
 _WORDS = frozenset({
     "run", "session", "host", "hosts", "title", "explanation", "advice", "check", "warnings", "name", "thread", "notes",
-    "language", "what", "recordings",
+    "label", "language", "what", "recordings",
 })  # fmt: skip
 _PIECE = 1 << 22
 # Shorter names are found everywhere.
