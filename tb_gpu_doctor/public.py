@@ -37,7 +37,7 @@ def diagnose(
     """Say what is wrong with the training run that was profiled below ``path``.
 
         >>> diagnose("demo_logs", run="slow_gpu").findings[0].gpus
-        (GpuRef(host='gpu-node-0', id=2),)
+        (GpuRef(host='gpu-node-0', id=2, rank=None, machine=''),)
 
     Args:
         path: a logdir, a run, a session folder, one file, or a session of `find_sessions`.

@@ -317,7 +317,7 @@ def _findings(run: RunSummary, limits: Limits, comparison: Comparison | None) ->
     absent = list(_named_kinds(run, limits))
     yield from absent
     if not failed and not absent:
-        yield _without_findings(run)
+        yield from _without_findings(run)
 
 
 def _named_kinds(run: RunSummary, limits: Limits) -> Iterator[CheckItem]:
@@ -338,15 +338,17 @@ def _named_kinds(run: RunSummary, limits: Limits) -> Iterator[CheckItem]:
             yield CheckItem(f"findings.{kind}", "cannot_tell", Phrase(key, {"name": name}))
 
 
-def _without_findings(run: RunSummary) -> CheckItem:
+def _without_findings(run: RunSummary) -> Iterator[CheckItem]:
     """What a run is that fails by none of its findings: it passes where it could have had any."""
-    if not run.gpu_count and not run.doubts:
-        return CheckItem("findings", "cannot_tell", Phrase("compare.obstacles.no_gpu_work", {"runs": [run.label]}))
-    if run.verdict == "cannot_tell":
-        doubts = [Phrase(f"findings.{kind}.name") for kind in run.doubts]
-        key = "check.cannot_tell_because" if doubts else "check.cannot_tell"
-        return CheckItem("findings", "cannot_tell", Phrase(key, {"reason": doubts[0]} if doubts else {}))
-    return CheckItem("findings", "pass", Phrase("check.no_findings"))
+    doubts = [Phrase(f"findings.{kind}.name") for kind in run.doubts]
+    if not run.gpu_count and not doubts:
+        yield CheckItem("findings", "cannot_tell", Phrase("compare.obstacles.no_gpu_work", {"runs": [run.label]}))
+    elif run.verdict != "cannot_tell":
+        yield CheckItem("findings", "pass", Phrase("check.no_findings"))
+    elif doubts:
+        yield CheckItem("findings", "cannot_tell", Phrase("check.cannot_tell_because", {"reason": doubts[0]}))
+    elif not run.unread and not run.cut:  # which `_files` has said
+        yield CheckItem("findings", "cannot_tell", Phrase("check.cannot_tell"))
 
 
 def _once(findings: Sequence[FindingSum]) -> Iterator[FindingSum]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.comparison.test_kernel_changes import wider
 from tests.e2e.visit import Visit, axe_violations
@@ -115,7 +116,8 @@ def test_kernels_are_searched_and_saved(past: tuple[TensorBoard, list[str]], vis
     )  # fmt: skip
     wanted = [kernel for kernel in answer["kernels"] if "nccl" in kernel["name"].lower()]
     table = frame.locator(".data-table", has=frame.get_by_label("Find kernel"))
-    assert table.locator("tbody tr").count() == len(wanted) > 0
+    assert wanted
+    expect(table.locator("tbody tr")).to_have_count(len(wanted))
     with there.page.expect_download() as download:
         table.get_by_role("button", name="CSV").click()
     rows = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text("utf-8-sig"))))

@@ -66,7 +66,8 @@ def test_workers_say_what_this_process_says(local, job: Session):
     seen: list[float] = []
     with dask_cluster(local.scheduler_address) as cluster:
         result = diagnose_session(job, lambda _stage, done: seen.append(done), executor=cluster)
-        assert 0 < cluster.received_bytes < 40_000 * len(job.files), "facts travel"
+        # what a replay follows is bounded: six bytes an event, of the first steps only
+        assert 0 < cluster.received_bytes < (40_000 + 6 * 6_000) * len(job.files), "facts travel"
         with working_on(cluster):
             assert answer(job) == result.diagnosis.to_json("en")
     assert result.diagnosis.to_json("en") == answer(job)
@@ -129,7 +130,7 @@ def test_workers_forget_what_was_stopped(local, job: Session):
 
 def test_what_travels_does_not_grow_with_the_events(local, tmp_path: Path):
     sent = []
-    for events in (6_000, 24_000):
+    for events in (24_000, 96_000):  # a replay takes up to 10,000 events of a file
         write_job(tmp_path / str(events), "xplane", 2, events)
         with dask_cluster(local.scheduler_address) as cluster:
             diagnose_session(only_session(tmp_path / str(events)), executor=cluster)
