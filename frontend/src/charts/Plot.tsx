@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { t, tId } from "../i18n";
 import { dark } from "../state/host";
 import { Icon } from "../ui/Icon";
@@ -48,6 +48,12 @@ export interface PlotProps<M extends Mark> {
   tools?: ComponentChildren;
 }
 
+/** The mark pointed at, by the keyboard or the pointer. */
+interface Pointed {
+  index: number;
+  keyboard: boolean;
+}
+
 const inside = (mark: Mark, x: number, y: number): boolean =>
   x >= mark.x && x < mark.x + Math.max(mark.width, 1) && y >= mark.y && y < mark.y + Math.max(mark.height, 1);
 
@@ -81,10 +87,16 @@ export function Plot<M extends Mark>(props: PlotProps<M>) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const marks = useRef<M[]>([]);
   const { width, scale } = useSize(box);
-  const [active, setActive] = useState<{ index: number; keyboard: boolean } | null>(null);
+  const [active, setActive] = useState<Pointed | null>(null);
+  // What the next key acts on, which may come before the last one has been drawn.
+  const pointed = useRef<Pointed | null>(null);
+  const point = (next: Pointed | null) => {
+    pointed.current = next;
+    setActive(next);
+  };
   const theme = themeOf(dark.value);
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!width || !canvas.current) return;
     const context = prepare(canvas.current, width, height, scale);
     if (!context) return;
@@ -108,19 +120,19 @@ export function Plot<M extends Mark>(props: PlotProps<M>) {
   };
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const index = active?.index ?? -1;
+    const index = pointed.current?.index ?? -1;
     if (event.key.startsWith("Arrow")) {
       event.preventDefault();
       const next = nextMark(marks.current, index, event.key);
-      if (next >= 0) setActive({ index: next, keyboard: true });
+      if (next >= 0) point({ index: next, keyboard: true });
     } else if (event.key === "Home" || event.key === "End") {
       event.preventDefault();
       const last = marks.current.length - 1;
-      if (last >= 0) setActive({ index: event.key === "Home" ? 0 : last, keyboard: true });
+      if (last >= 0) point({ index: event.key === "Home" ? 0 : last, keyboard: true });
     } else if ((event.key === "Enter" || event.key === " ") && marks.current[index] && onChoose) {
       event.preventDefault();
       onChoose(marks.current[index]);
-    } else if (event.key === "Escape") setActive(null);
+    } else if (event.key === "Escape") point(null);
   };
 
   const save = () => {
@@ -164,10 +176,10 @@ export function Plot<M extends Mark>(props: PlotProps<M>) {
         aria-label={`${props.title}. ${props.summary}`}
         onMouseMove={(event) => {
           const index = at(event);
-          if (index !== (active?.index ?? -1)) setActive(index < 0 ? null : { index, keyboard: false });
+          if (index !== (active?.index ?? -1)) point(index < 0 ? null : { index, keyboard: false });
         }}
-        onMouseLeave={() => active && !active.keyboard && setActive(null)}
-        onBlur={() => setActive(null)}
+        onMouseLeave={() => active && !active.keyboard && point(null)}
+        onBlur={() => point(null)}
         onKeyDown={onKeyDown}
         onClick={(event) => {
           const found = marks.current[at(event)];
