@@ -79,12 +79,16 @@ class HostActivity:
         # Calls of a tf.function carry the user's name for it, but are the framework's dispatch.
         calls = trace.host_stats.get("tracing_count", NO_STAT).rows
         kind[calls] = np.where(kind[calls] == Kind.UNKNOWN_NAME, np.uint8(Kind.WAIT), kind[calls])
+        # One that traces it spends the time until it runs it on that.
+        traced = trace.host_stats.get("traced", NO_STAT).rows
+        called = (kind[traced] == Kind.WAIT) | (kind[traced] == Kind.NEUTRAL)  # many call theirs `step`
+        kind[traced] = np.where(called, np.uint8(Kind.COMPILE), kind[traced])
         # So do PyTorch's operators, whoever wrote them.
         operators = trace.host_stats.get("operator", NO_STAT).rows
         kind[operators] = np.where(kind[operators] == Kind.UNKNOWN_NAME, np.uint8(Kind.LAUNCH), kind[operators])
         # Markers of steps, whatever their name, enclose work and are none.
         kind = np.where(host.step_num >= 0, np.uint8(Kind.NEUTRAL), kind)
-        self.kind: UInt8 = _in_context(kind, parent)
+        self.kind: UInt8 = _in_context(kind, parent, traced)
         # Operators of a loader say less than the loader around them.
         told = kind != Kind.NEUTRAL
         told[operators] &= nearest_with(kind == Kind.INPUT, parent)[operators] < 0
@@ -206,18 +210,21 @@ def _calls_of_threads(host: HostEvents, caller: Int64 | None) -> dict[int, tuple
     return {t: (moved[rows], made_by[rows]) for t, rows in rows_by(host.thread[made_by])}
 
 
-def _in_context(kind: UInt8, parent: Int64) -> UInt8:
+def _in_context(kind: UInt8, parent: Int64, traced: Int64) -> UInt8:
     """Kinds as the enclosers make them: a sleep inside a data loader is input, not the user's own work.
 
     Whatever runs inside input, compilation or saving belongs to it, launches included. Names that no
-    table knows are launch work inside a framework call and waiting inside a synchronisation.
+    table knows are launch work inside a framework call and waiting inside a synchronisation. Calls that have ``traced``
+    their function run it, too: what the framework does inside is its own.
     """
-    owner = nearest_with((kind == Kind.INPUT) | (kind == Kind.COMPILE) | (kind == Kind.CHECKPOINT), parent)
+    owns = (kind == Kind.INPUT) | (kind == Kind.COMPILE) | (kind == Kind.CHECKPOINT)
+    owns[traced] = False
+    owner = nearest_with(owns, parent)
     vague = (kind == Kind.UNKNOWN_NAME) | (kind == Kind.HOST_OTHER)
     known = nearest_with(~vague & (kind != Kind.NEUTRAL), parent)
     around = np.where(known >= 0, kind[np.maximum(known, 0)], Kind.HOST_OTHER)
     called = (around == Kind.LAUNCH) | (around == Kind.WAIT)
-    found = np.where(vague & (around == Kind.SYNC), Kind.SYNC, kind)
+    found = np.where(vague & ((around == Kind.SYNC) | (around == Kind.COMPILE)), around, kind)
     found = np.where(found == Kind.UNKNOWN_NAME, np.where(called, Kind.LAUNCH, Kind.HOST_OTHER), found)
     return np.where(owner >= 0, kind[np.maximum(owner, 0)], found).astype(np.uint8)
 

@@ -107,6 +107,7 @@ def made_steps(trace: Trace, launch: Int64, causes: Causality, launches: Launche
     complete = _complete(trace, launches, start, end)
     first, last = step_borders(trace, event_step, start)
     complete &= (last >= 0).any(axis=1)
+    first = _after_losses(trace, launch, launches, event_step, first, last)
     return Steps(cuts.source, cuts.number, start, end, complete, first, last, event_step)
 
 
@@ -345,6 +346,35 @@ def step_borders(trace: Trace, event_step: Int32, marker_start: Int64) -> tuple[
         first[used, device] = np.concatenate(([border], end[:-1]))
         last[used, device] = end
     return first, last
+
+
+def _after_losses(
+    trace: Trace, launch: Int64, launches: Launches, event_step: Int32, first: Int64, last: Int64
+) -> Int64:
+    """Starts of steps, where work in front of a step was lost that of its own first work: when it began is unknown."""
+    lost = launches.rows[launches.lost]
+    if not len(lost):
+        return first
+    events, host = trace.device_events, trace.host_events
+    called = np.where(launch >= 0, host.start[np.maximum(launch, 0)], -1)
+    mine = (event_step >= 0) & (launch >= 0) & (events.klass <= EventClass.COMMUNICATION)
+    at = (event_step[mine], events.device[mine])
+    begin, call = np.full(first.shape, np.iinfo(np.int64).max), np.full(first.shape, np.iinfo(np.int64).max)
+    reached = np.full(first.shape, -1, np.int64)
+    np.minimum.at(begin, at, events.start[mine])
+    np.minimum.at(call, at, called[mine])
+    np.maximum.at(reached, at, called[mine])
+    first = first.copy()
+    for device, rows in rows_by(launches.device[launches.lost]):
+        if device < 0:
+            continue
+        gone = np.sort(host.start[lost[rows]])
+        used = np.flatnonzero((last[:, device] >= 0) & (reached[:, device] >= 0))
+        before = np.concatenate(([-1], np.maximum.accumulate(reached[used, device])[:-1])) if len(used) else used
+        holes = np.searchsorted(gone, call[used, device]) > np.searchsorted(gone, before, side="right")
+        at_hole = used[holes]
+        first[at_hole, device] = np.clip(begin[at_hole, device], first[at_hole, device], last[at_hole, device])
+    return first
 
 
 def _first_border(events: DeviceEvents, stray: BoolArray, device: int, marker: int, begin: int) -> int:

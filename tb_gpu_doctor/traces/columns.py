@@ -367,7 +367,8 @@ class Trace:
         notes: what the decoder had to leave out or repair.
         host_stats: stats of tf.data's host events by the profiler's name (``id``, ``parent_id``,
             ``parallelism``, ``buffer_limit``, ``element_size``, ``cpu_budget``, ``autotune``), and
-            ``tracing_count`` of calls of a tf.function (how often it was traced so far), ``operator``
+            ``tracing_count`` of calls of a tf.function (how often it was traced so far) and ``traced`` (1) of those
+            that traced it, ``operator``
             (1) of PyTorch's operators, and of a framework's allocations ``allocator_name`` (string id),
             ``bytes_allocated``, ``bytes_available`` and ``peak_bytes_in_use`` of the process so far;
             those that no event carries are left out.

@@ -83,6 +83,7 @@ SLOTS: tuple[tuple[str, SlotKind], ...] = (
     ("autotune", SlotKind.STR),
     # calls of a tf.function
     ("tracing_count", SlotKind.INT),
+    ("tf_function_call", SlotKind.STR),
     # operations and bytes of a kernel, where the profiler counts them
     ("flops", SlotKind.INT),
     ("bytes_accessed", SlotKind.INT),

@@ -68,6 +68,9 @@ def sparse_stats(plane: RawPlane, rows: Int64, ids: NDArray[np.int32]) -> dict[s
     tracings = plane.slot("tracing_count")
     if tracings is not None and len(calls := np.flatnonzero(tracings[rows] != -1)):
         found["tracing_count"] = (calls, tracings[rows][calls].astype(np.int64))
+        traced = _traced(plane, rows, calls)
+        if len(traced):
+            found["traced"] = (traced, np.ones(len(traced), np.int64))
     if _TF_DATA_MARK not in plane.strings.blob:
         return found
     strings = plane.strings
@@ -83,6 +86,16 @@ def sparse_stats(plane: RawPlane, rows: Int64, ids: NDArray[np.int32]) -> dict[s
             kept = picked[has]
             found[slot] = (at[has], (ids[kept] if kept.dtype == np.int32 else kept).astype(np.int64))
     return found
+
+
+def _traced(plane: RawPlane, rows: Int64, calls: Int64) -> Int64:
+    """Those of a tf.function's calls that traced it: ``traced-xla`` or ``traced-nonXla``."""
+    how = plane.slot("tf_function_call")
+    if how is None:
+        return np.zeros(0, np.int64)
+    used, inverse = np.unique(how[rows][calls], return_inverse=True)
+    traces = np.array([text >= 0 and plane.strings.raw(text).startswith(b"traced") for text in used.tolist()], np.bool_)
+    return calls[traces[inverse]]
 
 
 def _allocator_stats(plane: RawPlane, rows: Int64, ids: NDArray[np.int32]) -> dict[str, tuple[Int64, Int64]]:

@@ -27,8 +27,8 @@ def main(folder: Path) -> None:
     for number in range(2):
         files.append(str(folder / f"{number}.tfrecord"))
         with tf.io.TFRecordWriter(files[-1], "GZIP") as writer:
-            for _ in range(80):  # compresses to little, so that reading is decompressing
-                writer.write(random.integers(0, 3, 300_000, np.uint8).tobytes())
+            for _ in range(25):  # compresses to little, so reading is decompressing, which takes longest by far
+                writer.write(random.integers(0, 3, 1_200_000, np.uint8).tobytes())
 
     def nap(x: Any) -> Any:
         time.sleep(SLEEP_S)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from tb_gpu_doctor.analysis.callers import enclosing
 from tb_gpu_doctor.analysis.host_activity import HOST_CAUSES, LAUNCH_HOLE, UNKNOWN, WAITING, HostActivity
 from tb_gpu_doctor.analysis.results import Cause
-from tb_gpu_doctor.traces.columns import HostEvents, Trace
+from tb_gpu_doctor.traces.columns import HostEvents, SparseStat, Trace
 from tests.analysis import brute_force, small_traces
 from tests.analysis.small_traces import US, Recorder, traces
 
@@ -195,6 +197,20 @@ def test_an_inner_event_in_its_context(outer: str, inner: str, cause: str) -> No
     record.call("main", outer, 0, 1000)
     record.call("main", inner, 400, 600)
     assert causes(record, 450, 550) == {cause: 100}
+
+
+def test_a_call_that_traces_its_function_compiles_until_it_runs_it() -> None:
+    record = Recorder()
+    record.call("main", "step", 0, 1000)
+    record.call("main", "$model.py:9 helper", 100, 200)
+    record.call("main", "EagerExecute: __inference_step_76", 800, 900)
+    trace = record.trace()
+    call = np.flatnonzero(trace.host_events.duration == 1000 * US)
+    stats = {"tracing_count": SparseStat(call, np.array([2])), "traced": SparseStat(call, np.array([1]))}
+    for known, cause in ((stats, "compile"), ({"tracing_count": stats["tracing_count"]}, None)):
+        found = ours(activity_of(replace(trace, host_stats=known)), 0, 0, 1000 * US)
+        assert found.get("compile", 0) == (900 * US if cause else 0), known
+        assert found["launch"] >= 100 * US
 
 
 def test_holes_of_launching() -> None:

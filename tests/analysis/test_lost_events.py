@@ -87,6 +87,16 @@ def test_a_gap_in_which_lost_work_may_have_run_has_no_evidence() -> None:
     assert idle[0][Cause.LAUNCH] - idle[1][Cause.LAUNCH] == 30 * US
 
 
+@pytest.mark.parametrize("lost", [range(25, 41), range(33, 41), range(35, 42)])
+def test_a_step_behind_a_hole_is_not_as_long_as_the_hole(lost: range) -> None:
+    """Where work in front of a step was lost nobody knows when it began: no sooner than its own first work."""
+    whole, holed = analyse(training().trace()), analyse(without(training(), set(lost)))
+    usual = int(whole.steps.durations()[3])
+    assert holed.steps.count >= 7
+    assert max(holed.steps.durations().tolist()) <= usual
+    assert sum(duration < usual for duration in holed.steps.durations().tolist()) <= 2
+
+
 def test_the_last_launches_may_run_after_the_end_unless_somebody_waited_for_them() -> None:
     record = training()
     record.recorded = (0, 9_900)

@@ -111,6 +111,7 @@ def test_stats_equal_those_that_tensorflow_reads(recorded: Path) -> None:
                         told[names[stat.metadata_id]].append((text, value))
         trace = read_xplane(str(file_of(recorded, name)))
         assert {"id", "parent_id", "parallelism", "element_size", "cpu_budget"} <= set(trace.host_stats)
+        told["traced"] = [(text, 1) for text, how in told["tf_function_call"] if str(how).startswith("traced")]
         for stat_name, found in trace.host_stats.items():
             texts = [trace.strings[int(i)] for i in trace.host_events.name[found.rows]]
             values = [trace.strings[int(v)] if stat_name == "autotune" else int(v) for v in found.values]
@@ -120,7 +121,7 @@ def test_stats_equal_those_that_tensorflow_reads(recorded: Path) -> None:
                 for pair in told[stat_name]
                 if isinstance(pair[1], kind_of_value)
                 and (
-                    stat_name == "tracing_count"  # of calls of a tf.function; the others are tf.data's
+                    stat_name in ("tracing_count", "traced")  # of calls of a tf.function; the others are tf.data's
                     or pair[0].startswith(("Iterator", "InstantiatedCapturedFunction::", "Executor", "MultiDevice"))
                 )
             ]
