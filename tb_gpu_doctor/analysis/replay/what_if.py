@@ -44,6 +44,10 @@ _HOST_CHANGES: dict[Change, Cause] = {
     "no_compilation": Cause.COMPILE,
     "no_host_work": Cause.HOST_OTHER,
 }
+_WORK = (
+    ("compute", EventClass.COMPUTE), ("communication", EventClass.COMMUNICATION), ("transfer", EventClass.COPY),
+    ("transfer", EventClass.MEMSET),
+)  # fmt: skip
 # Why nothing is offered.
 Reason = Literal["no_steps", "no_launches", "error", "unmatched"]
 
@@ -152,6 +156,9 @@ class Replay:
         self.step, self.count = self._common_steps()
         self.borders = self._recorded_borders()
         self.recorded: Float64 = np.diff(self.borders).astype(np.float64)
+        names = ("stream", "stream_lag", "host", "other", "other_lag", "met", "members")
+        self.lists: dict[str, list[int]] = {name: getattr(self, name).tolist() for name in names}
+        self.working: BoolArray = (self.klass <= EventClass.COMMUNICATION) & (self.row != WAIT_NODE)
         # the host's work for the first step was done before it began, so the first shows little of a change
         self.steady = slice(1 if self.count >= _WARM else 0, None)
         self.base = self._follow(())
@@ -221,7 +228,7 @@ class Replay:
         return Scenario(tuple(changes), mean, low, high, self._limited_by(followed, changes), gain)
 
     def _follow(self, changes: Sequence[Change]) -> Followed:
-        duration, host_lag, other, host = self.moving.copy(), self.host_lag.copy(), self.other.copy(), self.host
+        duration, host_lag, other = self.moving.copy(), self.host_lag.copy(), self.other
         sent = self.klass == EventClass.COMMUNICATION
         for change in changes:
             if change in _HOST_CHANGES:
@@ -241,12 +248,21 @@ class Replay:
                 duration = np.where(computing, (duration / slower).astype(np.int64), duration)
             else:
                 duration = np.where(self._of_family(change), duration // 2, duration)
+        same = self.lists
         return follow(
             Nodes(
-                self.spans, duration.tolist(), self.stream.tolist(), self.stream_lag.tolist(), host.tolist(),
-                host_lag.tolist(), other.tolist(), self.other_lag.tolist(), self.met.tolist(), self.members.tolist(),
+                files=self.spans,
+                duration=duration.tolist(),
+                stream=same["stream"],
+                stream_lag=same["stream_lag"],
+                host=same["host"],
+                host_lag=host_lag.tolist(),
+                other=other.tolist(),
+                other_lag=same["other_lag"],
+                met=same["met"],
+                members=same["members"],
             )
-        )  # fmt: skip
+        )
 
     def _floor(self, changes: Sequence[Change]) -> float:
         """What a step takes at least: hidden work still has to be done by somebody."""
@@ -340,49 +356,52 @@ class Replay:
     def _step_times(self, followed: Followed) -> Float64:
         end = np.array(followed.end, np.int64)
         ends = np.full(self.count + 1, np.iinfo(np.int64).min)
-        mine = (self.step >= 0) & (self.klass <= EventClass.COMMUNICATION) & (self.row != WAIT_NODE)
+        mine = (self.step >= 0) & self.working
         np.maximum.at(ends, self.step[mine] + 1, end[mine])
         ends[0] = self.borders[0]
         return np.diff(np.maximum.accumulate(ends)).astype(np.float64)
 
     def _limited_by(self, followed: Followed, changes: Sequence[Change]) -> str | None:
-        """Where the longest path to the last event spends most time."""
-        end, by = followed.end, followed.by
-        mine = np.flatnonzero(
-            (self.step == self.count - 1) & (self.klass <= EventClass.COMMUNICATION) & (self.row != WAIT_NODE)
-        )
-        if not len(mine):
+        """Where the longest path to the end of the last step spends most time within that step."""
+        end = np.array(followed.end, np.int64)
+        last = np.flatnonzero(self.working & (self.step == self.count - 1))
+        if not len(last):
             return None
+        earlier = end[self.working & (self.step < self.count - 1) & (self.step >= 0)]
+        node, since = int(last[np.argmax(end[last])]), int(earlier.max()) if len(earlier) else int(self.borders[0])
+        path, before = self._path(followed, node, since)
         removed = {_HOST_CHANGES[change] for change in changes if change in _HOST_CHANGES}
         spent = dict.fromkeys(LIMITS, 0)
-        node = int(mine[np.argmax(np.array([end[at] for at in mine.tolist()]))])
-        names = {0: "compute", 1: "communication", 2: "transfer", 3: "transfer"}
-        while node >= 0:
-            if by[node] == MEETING:
-                node = followed.last[int(self.met[node])]
-            why = by[node]
-            before = int({STREAM: self.stream, HOST: self.host, OTHER: self.other}.get(why, self.stream)[node])
-            if self.row[node] != WAIT_NODE:
-                begin = end[before] if before >= 0 else end[node]
-                own = min(int(self.moving[node]), max(end[node] - begin, 0))
-                spent[names[int(self.klass[node])]] += own
-            else:
-                own = 0
-            rest = end[node] - own - (end[before] if before >= 0 else end[node] - own)
-            if why == HOST:
-                for part, taken in zip(HOST_PARTS, self.parts, strict=True):
-                    share = 0 if part in removed else min(int(taken[node]), max(rest, 0))
-                    spent[part.id] += share
-                    rest -= share
-                spent["unknown"] += max(rest, 0) if before >= 0 else 0
-            elif self.row[node] == WAIT_NODE and why == OTHER:
-                spent["sync"] += max(rest, 0)
-            else:
-                spent["kernel_gap"] += max(rest, 0)
-            if why == 0:
-                break
-            node = before
+        why = np.array(followed.by, np.int64)[path]
+        began = np.where(before >= 0, end[np.maximum(before, 0)], end[path])
+        is_wait = self.row[path] == WAIT_NODE
+        own = np.where(is_wait, 0, np.minimum(self.moving[path], np.maximum(end[path] - began, 0)))
+        for name, klass in _WORK:
+            spent[name] += int(own[(self.klass[path] == klass) & ~is_wait].sum())
+        rest = np.maximum(end[path] - own - began, 0)
+        host = (why == HOST) & (before >= 0)
+        for part, taken in zip(HOST_PARTS, self.parts, strict=True):
+            share = np.where(host & (part not in removed), np.minimum(np.maximum(taken[path], 0), rest), 0)
+            spent[part.id] += int(share.sum())
+            rest = rest - share
+        spent["unknown"] += int(rest[host].sum())
+        spent["sync"] += int(rest[is_wait & (why == OTHER)].sum())
+        spent["kernel_gap"] += int(rest[~host & ~(is_wait & (why == OTHER)) & (before >= 0)].sum())
         return max(spent, key=lambda name: spent[name])
+
+    def _path(self, followed: Followed, node: int, since: int) -> tuple[Int64, Int64]:
+        """(nodes of the longest path back from one that end after ``since``, what each waited for, -1 for nothing)."""
+        nodes, before = [], []
+        stream, host, other, end = self.lists["stream"], self.lists["host"], self.lists["other"], followed.end
+        while node >= 0 and end[node] > since:
+            if followed.by[node] == MEETING:
+                node = followed.last[self.lists["met"][node]]
+            why = followed.by[node]
+            held = stream[node] if why == STREAM else host[node] if why == HOST else other[node] if why == OTHER else -1
+            nodes.append(node)
+            before.append(max(held, -1))
+            node = held
+        return np.array(nodes, np.int64), np.array(before, np.int64)
 
 
 def _graph(file: FileFacts) -> ReplayGraph:
