@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -112,11 +113,14 @@ def what_if(files: Sequence[FileFacts], job: Job, wanted: Sequence[Sequence[Chan
     if error > MOST_ERROR:
         return WhatIf(False, "error", error, replay.count, float(replay.recorded.mean()), None, (), None)
     combinations = [(change,) for change in replay.possible()] if wanted is None else [tuple(some) for some in wanted]
-    scenarios = [replay.scenario(changes) for changes in combinations]
+    base = replay.scenario(())
+    scenarios = [
+        replay.scenario(changes) if replay.matters(changes) else replace(base, changes=tuple(changes))
+        for changes in combinations
+    ]
     if wanted is None:
         scenarios.sort(key=lambda one: one.step)
     limit = Scenario((), replay.limit, None, None, None)
-    base = replay.scenario(())
     recorded = float(replay.recorded[replay.steady].mean())
     return WhatIf(True, None, error, replay.count, recorded, base.limited_by, tuple(scenarios), limit)
 
@@ -211,9 +215,40 @@ class Replay:
                 found.append(change)
         return found
 
+    @cached_property
+    def _critical(self) -> tuple[Int64, Int64]:
+        """The longest path to the end of all, and what decided when each of its nodes began."""
+        last = np.flatnonzero(self.working & (self.step >= 0))
+        if not len(last):
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        end = np.array(self.base.end, np.int64)
+        path = self._path(self.base, int(last[np.argmax(end[last])]), -(1 << 62))[0]
+        return path, np.array(self.base.by, np.int64)[path]
+
+    def matters(self, changes: Sequence[Change]) -> bool:
+        """Whether any of the changes shortens something on the longest path: else that stays as long as it is."""
+        path, why = self._critical
+        waits = self.row[path] == WAIT_NODE
+        for change in changes:
+            if change in _HOST_CHANGES:
+                on_path = bool(self.parts[HOST_PARTS.index(_HOST_CHANGES[change])][path[why == HOST]].any())
+            elif change == "no_sync":
+                on_path = bool((waits & (why == OTHER)).any())
+            elif change.startswith("communication"):
+                on_path = bool(((self.klass[path] == EventClass.COMMUNICATION) & ~waits).any())
+            elif change == "copies_async":
+                on_path = bool(((self.klass[path] == EventClass.COPY) | (self.blocking[path] > 0)).any())
+            elif change == "late_gpu":
+                on_path = bool((self._slower()[path] > 1).any())
+            else:
+                on_path = bool(self._of_family(change)[path].any())
+            if on_path:
+                return True
+        return False
+
     def scenario(self, changes: Sequence[Change]) -> Scenario:
         """A step with changes."""
-        followed = self._follow(changes)
+        followed = self._follow(changes) if changes else self.base
         # what the replay does not explain of the recorded steps stays
         times = np.maximum(self.recorded - self.base_steps + self._step_times(followed), 0.0)
         times = np.maximum(times, self._floor(changes))

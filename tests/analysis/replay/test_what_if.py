@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from tb_gpu_doctor.analysis.replay.what_if import CHANGES, LIMITS, Change, Scenario, WhatIf, what_if
+from tb_gpu_doctor.analysis.replay.what_if import CHANGES, LIMITS, Change, Replay, Scenario, WhatIf, what_if
 from tb_gpu_doctor.api import choose_session, diagnose_session
 from tb_gpu_doctor.traces.columns import PS_PER_MS
 from tb_gpu_doctor.traces.sessions import find_sessions
@@ -74,3 +74,13 @@ def test_a_session_without_steps_offers_none() -> None:
     found = what_if([replace(file, replay=None) for file in result.files], result.job)
     assert (found.offered, found.reason, found.scenarios, found.limit) == (False, "no_steps", (), None)
     assert set(CHANGES)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_what_is_not_on_the_longest_path_changes_nothing(run: str) -> None:
+    result = diagnose_session(choose_session(find_sessions(str(DEMO_LOGS / run))))
+    replay = Replay.of(result.files, result.job)
+    assert isinstance(replay, Replay)
+    recorded = replay.scenario(()).step
+    idle = [change for change in replay.possible() if not replay.matters((change,))]
+    assert all(replay.scenario((change,)).step == pytest.approx(recorded, rel=2e-3) for change in idle)
