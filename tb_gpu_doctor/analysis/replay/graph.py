@@ -29,7 +29,7 @@ from tb_gpu_doctor.traces.columns import PS_PER_MS, PS_PER_US, CopyKind, DeviceE
 from tb_gpu_doctor.traces.grouping import distinct, group
 
 # A replay of so many events of one file says what a longer one would.
-MOST_EVENTS = 8_000
+MOST_EVENTS = 10_000
 # Ranks of a large job share this much.
 _MOST_EVENTS_OF_A_JOB = 8 * MOST_EVENTS
 _FEWEST_EVENTS = 1_500
