@@ -9,7 +9,8 @@ A gap behind a synchronisation (`cuStreamSynchronize`, a blocking copy, `.numpy(
 the host did in it, seen or unseen: without the wait the host would have been ahead, and the work that follows would
 have been hidden behind the GPU's. Input, compilation and saving keep their own cause, and what the host launches too
 slowly later in the step is `launch`. A wait that is short beside the work that follows drained nothing that mattered:
-no more than the time waited is charged to it.
+no more than the time waited is charged to it. Where a wait is followed by far more now and then, as by garbage
+collection every thousandth step, the rest has another reason.
 """
 
 from __future__ import annotations
@@ -144,6 +145,9 @@ _TINY_WORK = 20 * PS_PER_US
 _MAX_WAITS = 16
 # A wait of this share of the work behind it, or more, is why the queue was empty.
 _REAL_WAIT = 0.25
+# What follows a wait so many times as long as usual, in no more than this share of at least so many waits, is not due
+# to the wait.
+_FAR, _RARELY, _FEWEST_WAITS = 4, 1 / 3, 4
 
 
 def charge_drained(
@@ -175,9 +179,10 @@ def charge_drained(
         mine = distinct(gap[pieces])
         waited[mine] = np.maximum(waited[mine], _after_wait(activity, index, start[mine]))
     waited = np.where(waited > _JUST_BEGUN, waited, np.where(ahead > 0, waited, 0))
-    waited = _in_a_row(np.where(waited > 0, np.maximum(waited, ahead), 0), device, start, end)
+    waited, is_last = _in_a_row(np.where(waited > 0, np.maximum(waited, ahead), 0), device, start, end)
     drained = np.flatnonzero((waited > 0) & (call >= 0))
-    _move_to_sync(by_cause, drained, waited[drained], _HIDEABLE)
+    most = _most_of_a_wait(by_cause[:, _HIDEABLE].sum(axis=1)[drained], device[drained], is_last[drained])
+    _move_to_sync(by_cause, drained, waited[drained], _HIDEABLE, most)
     # The thread that launches may sleep while another one reads a value, and is woken by it.
     unseen = by_cause[:, Cause.NO_EVIDENCE]
     asleep = np.flatnonzero((waited == 0) & (call >= 0) & (unseen > 0) & (unseen >= _ASLEEP * by_cause.sum(axis=1)))
@@ -187,8 +192,8 @@ def charge_drained(
         _move_to_sync(by_cause, asleep, seen, [Cause.NO_EVIDENCE])
 
 
-def _in_a_row(waited: Int64, device: Int32, start: Int64, end: Int64) -> Int64:
-    """The longest wait of those in a row, as in ``loss.item(); acc.item()``.
+def _in_a_row(waited: Int64, device: Int32, start: Int64, end: Int64) -> tuple[Int64, BoolArray]:
+    """(the longest wait of those in a row, as in ``loss.item(); acc.item()``; whether a gap is behind the last one).
 
     The first one waited, the others found an empty queue: between them the GPU did next to nothing.
     """
@@ -202,7 +207,27 @@ def _in_a_row(waited: Int64, device: Int32, start: Int64, end: Int64) -> Int64:
             break
         longest[reach:] = np.where(same, np.maximum(longest[reach:], longest[:-reach]), longest[reach:])
         reach *= 2
-    return longest
+    return longest, np.append(~linked[1:], True)[: len(waited)]
+
+
+def _most_of_a_wait(work: Int64, device: Int32, is_last: BoolArray) -> Int64:
+    """How much of the work behind each wait is due to it: no more than usual where far more follows now and then.
+
+    Args:
+        work: what could have been hidden, of each gap behind a wait.
+        device: of each gap.
+        is_last: whether it is behind the last of several waits in a row.
+    """
+    most = work.copy()
+    for _, rows in rows_by(device):
+        rows = rows[is_last[rows]]
+        if len(rows) < _FEWEST_WAITS:
+            continue
+        usual = int(np.median(work[rows]))
+        far = rows[work[rows] > _FAR * usual]
+        if len(far) <= _RARELY * len(rows):
+            most[far] = usual
+    return most
 
 
 def _ahead_of_copy(trace: Trace, before: Int64, launch: Int64) -> Int64:
@@ -221,11 +246,15 @@ def _ahead_of_copy(trace: Trace, before: Int64, launch: Int64) -> Int64:
     return np.where(copied, np.maximum(called[row] - called[row - 1], 0), 0)
 
 
-def _move_to_sync(by_cause: Int64, gaps: NDArray[np.intp], waited: Int64, causes: Sequence[Cause]) -> None:
-    """Charge to `sync` what would have been hidden without waits of that length, in place."""
+def _move_to_sync(
+    by_cause: Int64, gaps: NDArray[np.intp], waited: Int64, causes: Sequence[Cause], most: Int64 | None = None
+) -> None:
+    """Charge to `sync` what would have been hidden without waits of that length, in place; ``most`` of each gap."""
     work = by_cause[gaps][:, causes].sum(axis=1)
     hidden = np.where(waited >= _REAL_WAIT * work, work, np.minimum(work, waited))
     hidden = np.where(waited > 0, hidden, 0)
+    if most is not None:
+        hidden = np.minimum(hidden, most)
     by_cause[gaps, Cause.SYNC] += hidden
     for cause in causes:  # one after the other: the sums stay exact
         taken = np.minimum(by_cause[gaps, cause], hidden)

@@ -477,6 +477,30 @@ def test_a_wait_behind_real_work_is_not_the_one_before() -> None:
     assert causes["no_evidence"] >= 980
 
 
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize(("pauses", "is_habit"), [((3, 6), False), ((1, 3, 5, 7), True)])
+def test_what_follows_a_wait_now_and_then_is_not_due_to_it(
+    named: bool, pauses: tuple[int, ...], is_habit: bool
+) -> None:
+    """Eight steps that end with a wait and 50 us of Python; behind some of them the host does 2 ms of something."""
+    record, at, begun = Recorder(), 0.0, {}
+    for step in range(9):
+        record.launch("main", at, at + 10, at + 1000, 1 + step)
+        record.call("main", "cudaStreamSynchronize", at + 20, at + 1003)
+        begun[step] = round(at + 1000)
+        at += 1050
+        if step in pauses:
+            if named:
+                record.call("main", "$callbacks.py:7 evaluate", at - 40, at + 2000)
+            at += 2000
+    causes = causes_of(record, begun[3])
+    other = "host_other" if named else "no_evidence"
+    if is_habit:
+        assert causes["sync"] >= 2000 and causes.get(other, 0) == 0
+    else:
+        assert causes["sync"] <= 60 and causes[other] >= 1980
+
+
 def test_a_value_read_on_one_thread_drains_what_another_one_launches() -> None:
     """The reading thread shows the copy and a short wait; that it had waited the copy's own lateness tells."""
     record = Recorder()
