@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Any
 
 from tb_gpu_doctor.files.addresses import shown
@@ -22,7 +24,7 @@ _NAMED = re.compile(
     r"((?:\b|_)(?:api[_-]?key|access[_-]?key(?:_id)?|secret\w*|\w*token|passw\w*|pwd|credentials?|authorization)"
     r"[\"']?\s*[:=]\s*(?:(?:bearer|basic)\s+)?|--(?:api-key|token|password|secret)\s+|\bbearer\s+)"
     r"(\"[^\"]*\"|'[^']*'|[^\s,;&}\"']+)",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )
 # Long and of mixed letters and digits, as random text is; hashes and UUIDs have one case only.
 _RANDOM_RUN = 20
@@ -32,12 +34,49 @@ _HOME = re.compile(
 )
 
 
+# Whatever holds a secret that is sure holds one of these, in lower case: a search for them is fast.
+_MARKS = (
+    b"://", b"akia", b"asia", b"ghp", b"gho", b"ghu", b"ghs", b"ghr", b"glpat", b"hf_", b"hf-", b"xox", b"sk-", b"sk_",
+    b"pk-", b"pk_", b"rk-", b"rk_", b"aiza", b"ya29.", b"eyj", b"private key", b"key=", b"key:", b"key\"", b"key'",
+    b"key ", b"key_id", b"secret", b"token", b"passw", b"pwd", b"credential", b"authorization", b"bearer", b"/home/",
+    b"/users/", b"/scratch/", b":\\users\\",
+)  # fmt: skip
+
+
 def without_secrets(value: str) -> str:
     """``value`` without credentials of addresses, keys, tokens, passwords, and users' names in paths of homes."""
+    return _RANDOM.sub(lambda match: HIDDEN if _is_random(match.group()) else match.group(), _without_sure(value))
+
+
+def names_without_secrets(blob: bytes, offsets: Sequence[int]) -> dict[int, str]:
+    """What is to be shown of those names of a trace that hold secrets, by their index.
+
+    Random text stays: names of kernels look like it.
+
+    Args:
+        blob: all names in UTF-8, end to end.
+        offsets: where each begins; and the end of the last.
+    """
+    found: dict[int, str] = {}
+    lowered = blob.lower()
+    looked_at: set[int] = set()
+    for mark in _MARKS:
+        at = lowered.find(mark)
+        while at >= 0:
+            index = bisect_right(offsets, at) - 1
+            if index not in looked_at:
+                looked_at.add(index)
+                name = blob[offsets[index] : offsets[index + 1]].decode("utf-8", "replace")
+                if (safe := _without_sure(name)) != name:
+                    found[index] = safe
+            at = lowered.find(mark, offsets[index + 1])
+    return found
+
+
+def _without_sure(value: str) -> str:
     value = _ADDRESS.sub(lambda match: shown(match.group()), value)
     value = _KNOWN.sub(HIDDEN, value)
     value = _NAMED.sub(lambda match: match[1] + HIDDEN, value)
-    value = _RANDOM.sub(lambda match: HIDDEN if _is_random(match.group()) else match.group(), value)
     return _HOME.sub(lambda match: match[1] + "~", value)
 
 

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tb_gpu_doctor import recording_format as form
+from tb_gpu_doctor.files.secrets import all_without_secrets, without_secrets
 from tb_gpu_doctor.metrics import BY_ID
 from tb_gpu_doctor.recording_format import MAX_BLOCK_BYTES, PLUGIN_NAME, DamagedBlock, HistoryBlock, SampleBlock
 from tb_gpu_doctor.telemetry.series import (
@@ -390,12 +391,14 @@ class RecordingState:
                 if len(self._spans) >= MAX_SPANS:
                     self.truncated = True
                     break
-                self._spans.append(Span(str(kind), _int64(start), _int64(end), _int64(step), str(note)))
+                safe = without_secrets(str(note))
+                self._spans.append(Span(str(kind), _int64(start), _int64(end), _int64(step), safe))
         elif record.tag == form.TAG_NOTES:
-            self._notes += [_mapping(note) for note in json.loads(record.content)][: MAX_NOTES - len(self._notes)]
+            notes = all_without_secrets(json.loads(record.content))  # an older writer may have kept some
+            self._notes += [_mapping(note) for note in notes][: MAX_NOTES - len(self._notes)]
         elif record.tag.startswith(form.TAG_FACTS):
             name = record.tag[len(form.TAG_FACTS) :]
-            values = _mapping(json.loads(record.content))
+            values = _mapping(all_without_secrets(json.loads(record.content)))
             if name == FACT_SWEEP:
                 self.sweeps.append(values)
             elif len(self._facts) < MAX_FACTS or name in self._facts:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from tb_gpu_doctor.errors import ProfileError, RemoteError
 from tb_gpu_doctor.files.addresses import is_remote
 from tb_gpu_doctor.files.fetching import local_copy
-from tb_gpu_doctor.traces.columns import Trace
+from tb_gpu_doctor.files.secrets import names_without_secrets, without_secrets
+from tb_gpu_doctor.traces.columns import StringTable, Trace
 from tb_gpu_doctor.traces.sessions import ProfileFile
 
 Progress = Callable[[float], None]
@@ -31,6 +32,10 @@ def read_trace(file: ProfileFile, progress: Progress | None = None) -> Trace:
         raise ProfileError(file.problem.code, file.path, **file.problem.params)
     if is_remote(file.path):
         return _read_remote(file, progress or (lambda _share: None))
+    return _without_secrets(_read_local(file, progress))
+
+
+def _read_local(file: ProfileFile, progress: Progress | None) -> Trace:
     # Here, not above: a session needs the readers of its own format only.
     if file.format == "xplane":
         from tb_gpu_doctor.traces.xplane import read_xplane
@@ -62,3 +67,15 @@ def _read_remote(file: ProfileFile, progress: Progress) -> Trace:
         raise ProfileError("missing_path", file.path) from None
     except OSError as error:
         raise ProfileError("io_error", file.path, reason=error.strerror or str(error)) from None
+
+
+def _without_secrets(trace: Trace) -> Trace:
+    """The trace with names and messages as they may be shown: annotations and paths hold what people type."""
+    names = trace.strings
+    hidden = names_without_secrets(names.blob, names.offsets.tolist())
+    if hidden:
+        names = StringTable.of(hidden.get(i, names.raw(i)) for i in range(len(names)))
+    warnings, errors = (tuple(map(without_secrets, messages)) for messages in (trace.warnings, trace.errors))
+    if not hidden and (warnings, errors) == (trace.warnings, trace.errors):
+        return trace
+    return replace(trace, strings=names, warnings=warnings, errors=errors)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tb_gpu_doctor.files.secrets import HIDDEN, all_without_secrets, outline_of_cluster, without_secrets
+from tb_gpu_doctor.files.secrets import (
+    HIDDEN,
+    all_without_secrets,
+    names_without_secrets,
+    outline_of_cluster,
+    without_secrets,
+)
 
 PLANTED = "hunter2"
 
@@ -79,3 +88,24 @@ def test_a_cluster_is_told_by_its_size() -> None:
     told = outline_of_cluster(json.dumps(config))
     assert json.loads(told) == {"tasks": {"worker": 2}, "task": {"type": "worker", "index": 1}}
     assert outline_of_cluster("oops") == outline_of_cluster("[1]") == HIDDEN
+
+
+NAMES = st.lists(
+    st.sampled_from(
+        ["/home/ann/train.py(8): fit", "aten::mm", "s3://k:hunter2@b/x", "token=", "abc", "password: x", "é/Users/bo/x",
+         "hf_0123456789abcdef", "tokenizer", "attention/key/kernel", "my_api_key", "= hunter2", "ftp://", "a@b"]
+    ) | st.text(max_size=12)
+)  # fmt: skip
+
+
+@given(NAMES)
+def test_names_of_a_trace_are_shown_as_each_alone_would_be(names: list[str]) -> None:
+    raw = [name.encode("utf-8", "replace") for name in names]
+    offsets = [0, *itertools.accumulate(map(len, raw))]
+    found = names_without_secrets(b"".join(raw), offsets)
+    for index, name in enumerate(raw):
+        text = name.decode("utf-8", "replace")
+        alone = names_without_secrets(name, [0, len(name)]).get(0, text)
+        assert found.get(index, text) == alone
+        if len(text) < 32:  # no random text in it
+            assert alone == without_secrets(text)
