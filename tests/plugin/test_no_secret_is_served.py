@@ -28,7 +28,8 @@ NAMES = (
     "password: hunter2",
 )
 ROUTES = (
-    *SESSION_ROUTES, "telemetry", "telemetry/series?metric=power_watts", "timeline/telemetry?metric=power_watts&start_ps=0&end_ps=99",
+    *SESSION_ROUTES, "telemetry", "telemetry/series?metric=power_watts",
+    "timeline/telemetry?metric=power_watts&start_ps=0&end_ps=99",
     "timeline/find?query=a&start_ps=0&end_ps=99999999999",
 )  # fmt: skip
 
