@@ -5,7 +5,8 @@
 
 Each browser does what the tab does: it lists the sessions, opens one, asks again while it is analysed, and goes
 through the views; most look at the same few runs. Meanwhile sessions are added and deleted, and files rewritten,
-cut off in the middle and made whole again. An answer of 5xx, a broken connection and a traceback in the log are
+cut off in the middle and made whole again. One more asks for every session without waiting, a session has 5,000 files,
+and one profile is a pipe that nobody writes to. An answer of 5xx, a broken connection and a traceback in the log are
 errors. No answer is left out of the latencies: an unfinished analysis answers 202 at once, and such an answer has a
 second like every other one. Each answer that took longer is listed.
 
@@ -32,7 +33,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.run import machine
-from benchmarks.soak_browsers import SLOW_S, TIMEOUT_S, Browser, Seen, StockBrowser
+from benchmarks.soak_browsers import SLOW_S, TIMEOUT_S, Browser, Everything, Seen, StockBrowser
 from benchmarks.soak_logdir import Logdir
 from benchmarks.soak_watch import STILL_S, Heartbeats, Memory, memory_of
 from simulator.large_job import write_job
@@ -47,6 +48,8 @@ TABLE_EVERY_S = 30.0
 # TensorBoard's own process: those that analyse end and start again, each step some 60 MB.
 PLATEAU_MB_PER_MINUTE = 3.0
 MAX_LISTED = 200
+# Of the session with very many.
+MANY_FILES = 5_000
 
 
 def soak(minutes: float, browsers: int, sessions: int, seed: int = 1, person: type[Browser] = Browser) -> Seen:
@@ -64,12 +67,15 @@ def soak(minutes: float, browsers: int, sessions: int, seed: int = 1, person: ty
         root = Path(name) / "logs"
         logdir = Logdir(root, sessions, random.Random(seed))
         write_job(root / "torch", "kineto", 4, 2_000)
+        logdir.add_hard_ones(MANY_FILES)
         if DEMO_LOGS.is_dir():  # with telemetry
             shutil.copytree(DEMO_LOGS, root / "demo")
         with _variable("GPU_DOCTOR_CACHE_DIR", str(Path(name) / "cache")), tensorboard(f"--logdir={root}") as server:
             if person is Browser:
                 _wait_for_scan(server, sessions)
             people = [person(server, seen, stop, seed * 1_000 + number) for number in range(browsers)]
+            if person is Browser:
+                people.append(Everything(server, seen, stop, seed))
             with Heartbeats() as beats:
                 began = time.monotonic()
                 for one in people:  # not all in one instant
@@ -142,7 +148,9 @@ def page(seen: Seen, minutes: float, browsers: int, sessions: int, control: Seen
     lines = [
         "# Soak", "",
         f"Written by `python -m benchmarks.soak`: {browsers} browsers on one TensorBoard with {sessions} sessions for "
-        f"{minutes:g} minutes, while files were added, rewritten, cut off and deleted.", "",
+        f"{minutes:g} minutes, while files were added, rewritten, cut off and deleted; one more client asked for every "
+        f"session without waiting, a session had {MANY_FILES:,} files, and one profile was a pipe that nobody writes to.",
+        "",
         f"- {answers:,} answers, {answers / (60 * minutes):.0f} a second: "
         + ", ".join(f"{count:,} with {status}" for status, count in sorted(seen.statuses.items())),
         f"- {len(seen.errors)} errors (5xx, broken connections, tracebacks)",

@@ -227,3 +227,15 @@ class StockBrowser(Browser):
         for route in ("environment", "runs", "plugins_listing", "plugin/scalars/tags"):
             self.ask(route)
         self.think()
+
+
+class Everything(Browser):
+    """Somebody who asks for every session there is, and again, without waiting for any answer's content."""
+
+    def _visit(self) -> None:
+        status, body = self.ask("sessions")
+        for session in json.loads(body)["sessions"] if status == 200 else []:
+            if self._stop_event.is_set():
+                return
+            self.ask("diagnosis", run=session["run"], session=session["session"])
+        self._stop_event.wait(FIRST_POLL_S)

@@ -42,6 +42,18 @@ class Logdir:
         path.write_bytes(self._chance.choice(self._wholes))
         self._names.append(path)
 
+    def add_hard_ones(self, files: int) -> None:
+        """What no server should trip over: a pipe called a profile that nobody writes to, a session of many files."""
+        pipe = self.root / "hard" / "plugins" / "profile" / "pipe"
+        pipe.mkdir(parents=True)
+        os.mkfifo(pipe / "worker0.xplane.pb")
+        many = self.root / "hard" / "plugins" / "profile" / "many"
+        many.mkdir()
+        first = many / "worker0.xplane.pb"
+        generate(first, Shape(40, 40, gpus=1), 0)
+        for number in range(1, files):
+            os.link(first, many / f"worker{number}.xplane.pb")
+
     def change(self) -> str:
         """Do one thing to one session; what was done."""
         path = self._chance.choice(self._names)
