@@ -149,7 +149,7 @@ def page(seen: Seen, minutes: float, browsers: int, sessions: int, control: Seen
         "# Soak", "",
         f"Written by `python -m benchmarks.soak`: {browsers} browsers on one TensorBoard with {sessions} sessions for "
         f"{minutes:g} minutes, while files were added, rewritten, cut off and deleted; one more client asked for every "
-        f"session without waiting, a session had {MANY_FILES:,} files, and one profile was a pipe that nobody writes to.",
+        f"session without waiting, one session had {MANY_FILES:,} files, and one profile was a pipe without a writer.",
         "",
         f"- {answers:,} answers, {answers / (60 * minutes):.0f} a second: "
         + ", ".join(f"{count:,} with {status}" for status, count in sorted(seen.statuses.items())),
