@@ -177,6 +177,28 @@ def choose_session(scan: SessionScan, run: str | None = None, session: str | Seq
     return join_sessions(chosen, SEPARATOR.join(names))
 
 
+def with_logs(session: Session, paths: Sequence[str], zone_s: int | None = None) -> Session:
+    """The session with logs of nvidia-smi or DCGM that were recorded beside it.
+
+    Args:
+        session: a profile, or such a log itself.
+        paths: of logs on this machine.
+        zone_s: how far the clock of these logs, and of those that were found, is ahead of UTC.
+
+    Raises:
+        ProfileError: ``missing_path``, ``not_a_file``.
+    """
+    from tb_gpu_doctor.traces.log_heads import LogFile
+
+    for path in paths:
+        if not os.path.isfile(path):
+            raise ProfileError("not_a_file" if os.path.exists(path) else "missing_path", path)
+    named = {os.path.abspath(path) for path in paths}
+    found = [log for log in session.logs if os.path.abspath(log.path) not in named]
+    given = [LogFile(path, given=True) for path in paths]
+    return replace(session, logs=tuple(replace(log, zone_s=zone_s) for log in (*given, *found)))
+
+
 def _first_readable(sessions: Sequence[Session]) -> Session:
     return next((candidate for candidate in sessions if candidate.problem is None), sessions[0])
 
@@ -223,6 +245,8 @@ def diagnose_session(
     context = Context(files, thresholds or Thresholds(), joined)
     diagnosis = diagnose_context(context, run=session.run, session=session.session, failures=failures)
     diagnosis = _with_doubt(diagnosis, session, files)
+    if joined.assumed:
+        diagnosis = replace(diagnosis, warnings=(*diagnosis.warnings, *joined.assumed))
     report("diagnosing", 1.0)
     return SessionResult(
         diagnosis=DiagnosisReport.of(diagnosis),
@@ -259,12 +283,19 @@ def _telemetry_of(session: Session, files: Sequence[FileFacts]) -> tuple[HomeTel
     from tb_gpu_doctor.telemetry.joining import Joined, join
     from tb_gpu_doctor.telemetry.recordings import read_homes
 
-    if not session.homes:
+    if not session.homes and not session.logs:
         return None, Joined()
-    recorded = read_homes(session.homes)
     by_path = {os.path.abspath(file.path): file.host for file in session.files}
     spans = [span_of(file, by_path.get(os.path.abspath(file.path), "")) for file in files]
-    return recorded, replace(join(recorded.telemetry, spans), words=recorded.by_run())
+    found: tuple[HomeTelemetry | None, Joined] = (None, Joined())
+    if session.homes:
+        recorded = read_homes(session.homes)
+        found = recorded, replace(join(recorded.telemetry, spans), words=recorded.by_run())
+    if session.logs:
+        from tb_gpu_doctor.telemetry.log_recordings import join_logs, together
+
+        found = together(found, join_logs(session.logs, spans))
+    return found
 
 
 def span_of(file: FileFacts, file_host: str = "") -> ProfileSpan:
@@ -273,7 +304,10 @@ def span_of(file: FileFacts, file_host: str = "") -> ProfileSpan:
 
     numbers = [gpu.device.id for gpu in file.gpus]
     bounds = file.declared if file.declared is not None else file.worked
-    return profile_span(file.label, (file_host, file.host), numbers, file.wall_start_unix_ns, bounds)
+    uuids = [gpu.device.uuid for gpu in file.gpus]
+    return profile_span(
+        file.label, (file_host, file.host), numbers, file.wall_start_unix_ns, bounds, uuids if any(uuids) else ()
+    )
 
 
 def _diagnose_telemetry(session: Session, report: Progress, thresholds: Thresholds | None) -> SessionResult:
@@ -285,10 +319,19 @@ def _diagnose_telemetry(session: Session, report: Progress, thresholds: Threshol
     from tb_gpu_doctor.telemetry.joining import newest
     from tb_gpu_doctor.telemetry.recordings import read_homes
 
-    recorded = read_homes(session.homes)
+    assumed: list[Phrase] = []
+    if session.homes:
+        recorded = read_homes(session.homes)
+    else:
+        from tb_gpu_doctor.telemetry.log_recordings import logs_alone
+
+        logs = logs_alone(session.logs)
+        recorded = logs.home()
+        assumed = [phrase for phrases in logs.said.values() for phrase in phrases]
     report("diagnosing", _FILES)
     joined = replace(newest(recorded.telemetry), words=recorded.by_run())
     problems = [Phrase.recorded(sentences) for sentences in recorded.spoken_problems()]
+    problems += [phrase for index, phrase in enumerate(assumed) if phrase not in assumed[:index]]
     diagnosis = diagnose_telemetry(
         joined, run=session.run, session=session.session, thresholds=thresholds, problems=problems
     )

@@ -33,7 +33,12 @@ def state_of(session: Session) -> str | None:
     for home in session.homes:
         recordings = [path for path, _ in recording_files(home.folder)]
         paths += [*recordings, *(part for path in recordings for part in part_files(path))]
+    paths += [log.path for log in session.logs]
     digest = hashlib.sha256(f"{session.run}\0{session.session}\0{session.path}".encode("utf-8", "surrogateescape"))
+    if session.logs:
+        # A clock without zone is taken for this machine's where nothing else tells.
+        told = sorted((log.path, log.given, log.zone_s) for log in session.logs)
+        digest.update(f"\0{told}\0{time.timezone}".encode("utf-8", "surrogateescape"))
     now = time.time()
     for path in paths:
         files = files_at(path)

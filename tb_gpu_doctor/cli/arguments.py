@@ -6,6 +6,7 @@ import argparse
 import difflib
 import gettext
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -177,6 +178,26 @@ def add_no_color(parser: argparse.ArgumentParser, lang: str) -> None:
 def add_cluster(parser: argparse.ArgumentParser, lang: str) -> None:
     """``--dask``: where to read sessions, see `inputs.working_place`."""
     parser.add_argument("--dask", metavar="tcp://HOST:PORT", help=text("cli.help.dask", lang))
+
+
+_OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d?)(?::?(\d\d))?")
+_LARGEST_OFFSET_S = 14 * 3600
+
+
+def add_zone(parser: argparse.ArgumentParser, lang: str) -> None:
+    """``--log-zone``: the zone of a log's clock, as seconds that it is ahead of UTC."""
+
+    def offset(value: str) -> int:
+        match = _OFFSET.fullmatch(value)
+        minutes = int(match[3] or 0) if match else 0
+        seconds = (int(match[2]) * 60 + minutes) * 60 if match else 0
+        if value in ("Z", "UTC"):
+            return 0
+        if match is None or minutes > 59 or seconds > _LARGEST_OFFSET_S:
+            raise argparse.ArgumentTypeError(text("cli.bad_zone", lang, value=value))
+        return -seconds if match[1] == "-" else seconds
+
+    parser.add_argument("--log-zone", type=offset, metavar="+HH:MM", help=text("cli.help.log_zone", lang))
 
 
 def add_number(parser: argparse.ArgumentParser, lang: str, option: str, words: str, default: int | None = None) -> None:

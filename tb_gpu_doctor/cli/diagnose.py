@@ -16,6 +16,7 @@ from tb_gpu_doctor.cli.arguments import (
     add_no_color,
     add_path,
     add_session,
+    add_zone,
 )
 from tb_gpu_doctor.cli.inputs import opened
 from tb_gpu_doctor.cli.output import console, progress_bar
@@ -37,6 +38,9 @@ def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> Parser:
     parser.add_argument("--brief", action="store_true", help=text("cli.diagnose.brief", lang))
     add_json(parser, lang, "docs/json.md")
     add_session(parser, lang)
+    log = text("cli.diagnose.telemetry", lang)
+    parser.add_argument("--telemetry", action="append", metavar="LOG", default=[], help=log)
+    add_zone(parser, lang)
     add_no_color(parser, lang)
     add_cluster(parser, lang)
     return parser
@@ -45,12 +49,13 @@ def add_to(subparsers: argparse._SubParsersAction[Parser], lang: str) -> Parser:
 def execute(arguments: argparse.Namespace, lang: str) -> int:
     """Diagnose and print; the exit status says whether it could, not what it found."""
     # Here, so that `--help` needs neither numpy nor the decoder.
-    from tb_gpu_doctor.api import answer_session, choose_session
+    from tb_gpu_doctor.api import answer_session, choose_session, with_logs
     from tb_gpu_doctor.traces.sessions import find_sessions
 
     with opened(arguments.path) as source:
         scan = find_sessions(source.path)
         session = choose_session(scan, arguments.run, arguments.session)
+        session = with_logs(session, arguments.telemetry, arguments.log_zone)
         _mention_others(scan, session, arguments, lang)
         _offer_related(scan, session, arguments, lang)
         with progress_bar(lang, arguments.no_color) as report:

@@ -19,6 +19,7 @@ from tb_gpu_doctor.cli import (
     diagnose,
     env,
     history,
+    import_log,
     kernels,
     mcp,
     pack,
@@ -34,11 +35,12 @@ from tb_gpu_doctor.texts import text
 from tb_gpu_doctor.texts.numbers import clean
 
 COMMANDS = (
-    diagnose, kernels, whatif, compare, check, baseline, history, pack, view, report, watch, env, batch, cache, mcp,
+    diagnose, kernels, whatif, compare, check, baseline, history, pack, view, report, watch, import_log, env, batch,
+    cache, mcp,
 )  # fmt: skip
 FAILED = 2
 # Options of the command itself and of ``diagnose`` whose value follows.
-_WITH_VALUE = ("--lang", "--run", "--session", "--dask")
+_WITH_VALUE = ("--lang", "--run", "--session", "--dask", "--telemetry", "--log-zone")
 # What shells report for a process that Ctrl-C ended.
 INTERRUPTED = 130
 # No room for what is written, or the place failed.
@@ -93,7 +95,9 @@ def with_command(arguments: Sequence[str], lang: str) -> list[str]:
     Raises:
         UsageError: what stands there is neither a command nor a path.
     """
-    given, names = list(arguments), [command.__name__.rpartition(".")[2] for command in COMMANDS]
+    given = list(arguments)
+    # `import` is no name that a module may have.
+    names = [getattr(command, "NAME", command.__name__.rpartition(".")[2]) for command in COMMANDS]
     is_value = False
     for argument in given:
         if is_value or argument.startswith("-"):

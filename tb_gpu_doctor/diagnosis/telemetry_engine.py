@@ -58,7 +58,7 @@ def diagnose_telemetry(
         run=run,
         session=session,
         format="telemetry",
-        hosts=tuple(sorted({recording.host for recording in context.telemetry.recordings})),
+        hosts=tuple(sorted({one.host for one in context.telemetry.recordings if one.host})),
         window=None,
         recorded=max(((end - start) * _PS_PER_NS for start, end in spans), default=None),
         warnings=tuple(problems),
@@ -80,7 +80,7 @@ def _limits_of_telemetry(context: Context, verdict: Verdict, found: Set[str]) ->
     limits: LoadLimits = context.thresholds.of("low_utilization")
     if not context.telemetry.gpus:
         return why_no_samples(context)
-    done, left_out = checks_made(context)
+    done, left_out = checks_made(context, found)
     no_step = work_without_steps(context)
     # What is remarked on was found.
     told = found | ({"training_hang"} if no_step is not None else set())

@@ -7,7 +7,7 @@ a lowered power limit, a lower clock. And where the profiler made steps longer, 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
 from tb_gpu_doctor.diagnosis.context import Context
@@ -188,8 +188,11 @@ def noted_absences(context: Context) -> tuple[Phrase, ...]:
     return tuple(found)
 
 
-def checks_made(context: Context) -> tuple[tuple[Phrase, ...], tuple[Phrase, ...]]:
-    """(names of the checks that could be made of every GPU, a sentence for each value whose lack left some out)."""
+def checks_made(context: Context, found: Set[str] = frozenset()) -> tuple[tuple[Phrase, ...], tuple[Phrase, ...]]:
+    """(names of the checks that could be made of every GPU, a sentence for each value whose lack left some out).
+
+    ``found`` are kinds that some GPU was found to have: nobody says that these were not checked.
+    """
     done: list[Phrase] = []
     lacking: dict[tuple[str, tuple[int, ...]], list[Phrase]] = {}
     gpus = context.telemetry.gpus
@@ -202,7 +205,7 @@ def checks_made(context: Context) -> tuple[tuple[Phrase, ...], tuple[Phrase, ...
         first = next(((metric, rows) for metric, rows in missing if rows), None)
         if first is None:
             done.append(name)
-        else:
+        elif rule.kind not in found:
             lacking.setdefault(first, []).append(name)
     sentences = []
     for (metric, rows), checks in lacking.items():

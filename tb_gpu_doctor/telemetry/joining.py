@@ -30,6 +30,7 @@ class ProfileSpan:
         gpus: numbers of its GPUs in order of the trace's devices.
         window_ns: when it was recorded, in Unix nanoseconds; None where the file does not say.
         clock_ns: Unix nanoseconds of its clock's zero.
+        uuids: of the GPUs, None where the file does not say; empty where it says none.
     """
 
     label: str
@@ -37,6 +38,7 @@ class ProfileSpan:
     gpus: tuple[int, ...]
     window_ns: tuple[int, int] | None
     clock_ns: int | None
+    uuids: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class Joined:
         reasons: why others were left out: code and parameters, by the folder of the recording.
         words: the recordings' notes in each language, by folder, where they were read in several.
         without_gpus: recordings of the profile's hosts in which no GPU answered, with their reasons among the notes.
+        assumed: what was taken for true of logs that tell too little, and what was left out of them.
     """
 
     gpus: tuple[GpuTelemetry, ...] = ()
@@ -75,10 +78,16 @@ class Joined:
     reasons: tuple[tuple[str, Phrase], ...] = ()
     words: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     without_gpus: tuple[Recording, ...] = ()
+    assumed: tuple[Phrase, ...] = ()
 
 
 def profile_span(
-    label: str, hosts: Sequence[str], gpus: Sequence[int], clock_ns: int | None, bounds: tuple[int, int] | None
+    label: str,
+    hosts: Sequence[str],
+    gpus: Sequence[int],
+    clock_ns: int | None,
+    bounds: tuple[int, int] | None,
+    uuids: Sequence[str | None] = (),
 ) -> ProfileSpan:
     """What joining needs of one file of a profile.
 
@@ -88,11 +97,13 @@ def profile_span(
         gpus: numbers of its GPUs.
         clock_ns: Unix nanoseconds of its clock's zero.
         bounds: what was recorded, picoseconds on that clock.
+        uuids: of the GPUs, where the file says any.
     """
     window = None
     if clock_ns is not None and bounds is not None:
         window = (clock_ns + bounds[0] // 1000, clock_ns + bounds[1] // 1000)
-    return ProfileSpan(label, tuple(dict.fromkeys(filter(None, (*hosts, label)))), tuple(gpus), window, clock_ns)
+    named = tuple(dict.fromkeys(filter(None, (*hosts, label))))
+    return ProfileSpan(label, named, tuple(gpus), window, clock_ns, tuple(uuids))
 
 
 def join(telemetry: Telemetry, profiles: Sequence[ProfileSpan]) -> Joined:
@@ -199,6 +210,13 @@ def _reason_against(recording: Recording, profiles: Sequence[ProfileSpan]) -> Ph
 def _overlaps(recording: Recording, window: tuple[int, int]) -> bool:
     span = extent(recording)
     return span is not None and span[0] - _SLACK_NS <= window[1] and window[0] <= span[1] + _SLACK_NS
+
+
+def bare_host(profile: ProfileSpan) -> str:
+    """The host of a file without the process that PyTorch writes behind it."""
+    name = profile.hosts[0] if profile.hosts else ""
+    match = _PROCESS.match(name)
+    return match.group("host") if match else name
 
 
 def _same_host(recording: Recording, hosts: Sequence[str]) -> bool:

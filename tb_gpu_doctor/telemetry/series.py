@@ -161,6 +161,7 @@ class Recording:
         ended: how training left the monitor: ``normal``, or ``error`` for an exception; None for a process that
             was killed or still runs, and for recordings of older monitors.
         rank: of a job of several processes, None where the launcher said nothing.
+        is_log: whether it is a log of nvidia-smi or DCGM, which knows nothing of any process.
     """
 
     run: str
@@ -177,6 +178,7 @@ class Recording:
     told: tuple[ToldNote, ...] = ()
     ended: str | None = None
     rank: Rank | None = None
+    is_log: bool = False
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,7 @@ class Device:
     memory_size_bytes: int | None = None
     compute_capability: tuple[int, int] | None = None
     peak_flops_per_s: float | None = None
+    uuid: str | None = None
 
     @property
     def is_nvidia(self) -> bool:

@@ -413,6 +413,11 @@ class _Reader:
             "computeMajor",
             "computeMinor",
         )
+        uuids = {
+            ident: uuid[:64].decode("utf-8", "replace")
+            for ident, uuid in self.tables.values("TARGET_INFO_GPU", ("id", "uuid"), _MAX_DEVICES)
+            if isinstance(ident, int) and isinstance(uuid, bytes) and uuid
+        }
         found: dict[int, Device] = {}
         for row in self.tables.values("TARGET_INFO_GPU", wanted, _MAX_DEVICES):
             ident, name, sms, clock, bandwidth, memory, major, minor = row
@@ -431,6 +436,7 @@ class _Reader:
                 name=name[:256].decode("utf-8", "replace") if isinstance(name, bytes) and name else None,
                 vendor="Nvidia", sm_count=numbers[0], clock_khz=numbers[1] // 1000 if numbers[1] else None,
                 memory_bandwidth_bytes_per_s=numbers[2], memory_size_bytes=numbers[3], compute_capability=capability,
+                uuid=uuids.get(ident),
             )  # fmt: skip
         return found
 

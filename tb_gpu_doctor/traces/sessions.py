@@ -22,6 +22,7 @@ from tb_gpu_doctor.phrase import Phrase
 from tb_gpu_doctor.recording_format import FILE_SUFFIX as RECORDING_SUFFIX
 from tb_gpu_doctor.recording_format import FOLDER as TELEMETRY_FOLDER
 from tb_gpu_doctor.traces.heads import CANDIDATE_SUFFIXES, Head, head_of, promises_a_trace, start_of_xspace
+from tb_gpu_doctor.traces.log_heads import LOG_SUFFIXES, MOST_LOGS, LogFile, is_log_name, log_kind
 from tb_gpu_doctor.traces.telemetry_homes import Home, home_beside, nearest_homes, recording_files
 from tb_gpu_doctor.traces.torch_names import TORCH_SUFFIXES, natural_key, torch_stem, worker_of
 from tb_gpu_doctor.traces.torch_recordings import recordings
@@ -92,6 +93,7 @@ class Session:
         problem: set when no file of the session can be read.
         homes: the nearest runs with telemetry.
         started_unix_s: when it was recorded, where a file says.
+        logs: of nvidia-smi or DCGM, in the nearest folder that has any.
     """
 
     run: str
@@ -103,10 +105,11 @@ class Session:
     size_bytes: int
     homes: tuple[Home, ...] = ()
     started_unix_s: float | None = None
+    logs: tuple[LogFile, ...] = ()
 
     @property
     def is_telemetry(self) -> bool:
-        """Whether it is no profile but what a monitor recorded."""
+        """Whether it is no profile but what a monitor recorded, or a log of nvidia-smi or DCGM."""
         return bool(self.files) and self.files[0].format == TELEMETRY
 
     @property
@@ -182,13 +185,21 @@ def find_sessions(path: str) -> SessionScan:
         beside = home_beside(path)
         if path.endswith(RECORDING_SUFFIX) and beside is not None:
             return SessionScan(path, tuple(_with_telemetry([], [beside])), (os.path.basename(path),), ())
+        kind = log_kind(path) if files is LOCAL and head_of(path) is None else None
+        if kind is not None and (kind.format or path.endswith(LOG_SUFFIXES)):
+            if kind.problem is not None:
+                params = {name: value for name, value in kind.problem.params.items() if name != "path"}
+                raise ProfileError(kind.problem.code, path, **params)
+            alone = _log_session("", (LogFile(path, given=True),))
+            return SessionScan(path, (alone,), (os.path.basename(path),), ())
         single = replace(_single_file(files, path), homes=(beside,) if beside else ())
         return SessionScan(path, (single,), (os.path.basename(path),), ())
     files.refresh(path)
     problems: list[ProfileError] = []
     sessions: list[Session] = []
     homes: list[Home] = []
-    for found in _session_folders(files, path, problems, homes):
+    logs: list[LogFile] = []
+    for found in _session_folders(files, path, problems, homes, logs):
         if found.torch:
             sessions.extend(_recorded_sessions(files, found, found.torch, "kineto"))
         elif found.nsys:
@@ -199,6 +210,7 @@ def find_sessions(path: str) -> SessionScan:
             sessions.append(session)
     sessions.sort(key=lambda s: (s.recorded_unix_s, s.session, s.run), reverse=True)
     sessions = _with_telemetry(sessions, homes or [home for home in (home_beside(path),) if home])
+    sessions = _with_logs(sessions, logs)
     pattern = "/".join((*PROFILE_FOLDER, "*", "*" + XPLANE_SUFFIX))
     searched = (
         pattern, "**/" + pattern, "**/*" + XPLANE_SUFFIX, "**/*.pt.trace.json[.gz]", "**/*.json[.gz]",
@@ -227,6 +239,30 @@ def _with_telemetry(sessions: list[Session], homes: list[Home]) -> list[Session]
         for session in sessions
     ]
     return [*joined, *entries]
+
+
+def _with_logs(sessions: list[Session], logs: list[LogFile]) -> list[Session]:
+    """The profiles with the logs of the nearest folder; without any profile or recording, the logs of each run."""
+    if not logs:
+        return sessions
+    by_run: dict[str, list[LogFile]] = {}
+    for log in logs:
+        by_run.setdefault(log.run, []).append(log)
+    if not sessions:
+        return [_log_session(run, tuple(found)) for run, found in sorted(by_run.items())]
+    return [
+        session
+        if session.is_telemetry
+        else replace(session, logs=tuple(log for run in nearest_homes(session.run, by_run) for log in by_run[run]))
+        for session in sessions
+    ]
+
+
+def _log_session(run: str, logs: tuple[LogFile, ...]) -> Session:
+    """Logs without a profile."""
+    found = (_profile_file(LOCAL, log.path, "", TELEMETRY) for log in logs)
+    listed = [file for file in found if file is not None]
+    return replace(_session(run, TELEMETRY, os.path.dirname(os.path.abspath(logs[0].path)), listed), logs=logs)
 
 
 def _reason(error: Exception) -> str:
@@ -260,10 +296,12 @@ class _Found:
     reports: tuple[str, ...] = ()
 
 
-def _session_folders(files: Files, root: str, problems: list[ProfileError], homes: list[Home]) -> Iterator[_Found]:
+def _session_folders(
+    files: Files, root: str, problems: list[ProfileError], homes: list[Home], logs: list[LogFile]
+) -> Iterator[_Found]:
     """The folders with profiles at any depth of ``root``, which may lie inside ``plugins/profile``.
 
-    ``homes`` takes the runs with telemetry.
+    ``homes`` takes the runs with telemetry, ``logs`` those of nvidia-smi and DCGM.
     """
     parts = files.abspath(root).split(files.sep)
     root_is_session = tuple(parts[-3:-1]) == PROFILE_FOLDER
@@ -291,6 +329,9 @@ def _session_folders(files: Files, root: str, problems: list[ProfileError], home
             continue
         seen.add((stat.st_dev, stat.st_ino))
         listed = _listed(files, folder, problems)
+        if files is LOCAL and len(logs) < MOST_LOGS:
+            paths = [files.join(folder, name) for name in sorted(listed.logs)[:MOST_LOGS]]
+            logs += [LogFile(one, run) for one in paths if (kind := log_kind(one)) is not None and kind.format]
         if not (folder == root and root_is_session):
             reports = [name for name in listed.others if name.endswith(_REPORT_SUFFIXES)]
             torch, bare = sieve.sift(folder, [name for name in listed.others if not name.endswith(_REPORT_SUFFIXES)])
@@ -324,11 +365,12 @@ def _session_folders(files: Files, root: str, problems: list[ProfileError], home
 
 @dataclass(frozen=True)
 class _Listed:
-    """What lies in a folder: folders, files called as PyTorch's are, and others that may be profiles."""
+    """What lies in a folder: folders, files called as PyTorch's are, others that may be profiles, and perhaps logs."""
 
     folders: list[str] = field(default_factory=list)
     torch: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
+    logs: list[str] = field(default_factory=list)
 
 
 def _listed(files: Files, folder: str, problems: list[ProfileError]) -> _Listed:
@@ -337,6 +379,8 @@ def _listed(files: Files, folder: str, problems: list[ProfileError]) -> _Listed:
         with files.scandir(folder) as entries:
             for entry in entries:
                 name = entry.name
+                if name.endswith(LOG_SUFFIXES) and is_log_name(name) and not _is_folder(entry):
+                    found.logs.append(name)
                 if name.endswith(CANDIDATE_SUFFIXES) and not _is_folder(entry):
                     (found.torch if name.endswith(TORCH_SUFFIXES) else found.others).append(name)
                 elif _is_folder(entry):

@@ -49,7 +49,9 @@ def check(context: Context) -> Iterator[Finding]:
     gpus = [gpu for gpu, _ in found]
     mean = fmean(load.utilization for _, load in found)
     facts = {"gpus": names(context, gpus), "used": mean, "idle": 1 - mean, "count": len(gpus)}
-    explanation = [Phrase(f"findings.{KIND}.explanation", facts)]
+    # What ran beside a log, and whether it was a training, nobody has noted.
+    is_log = all(gpu.recording.is_log for gpu in gpus)
+    explanation = [Phrase(f"findings.{KIND}.{'explanation_log' if is_log else 'explanation'}", facts)]
     unused = [gpu for gpu, load in found if not load.ever_busy]
     if unused:
         explanation.append(Phrase(f"findings.{KIND}.never", {"gpus": names(context, unused), "count": len(unused)}))
@@ -63,7 +65,7 @@ def check(context: Context) -> Iterator[Finding]:
     explanation.append(Phrase(f"findings.{KIND}.no_cause"))
     yield Finding(
         kind=KIND,
-        severity="critical" if mean < limits.critical else "warning",
+        severity="critical" if mean < limits.critical and not is_log else "warning",
         title=Phrase(f"findings.{KIND}.title", facts),
         explanation=tuple(explanation),
         advice=context.advice(KIND, "profile", "profile_keras", "fewer_gpus"),
