@@ -89,15 +89,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _internal(error, lang)
 
 
+def command_names() -> list[str]:
+    """What the subcommands are called: as their modules, but for `import`, which no module may be called."""
+    return [getattr(command, "NAME", command.__name__.rpartition(".")[2]) for command in COMMANDS]
+
+
 def with_command(arguments: Sequence[str], lang: str) -> list[str]:
     """The arguments with ``diagnose`` in front of a path that stands where a command should: `gpu-doctor LOGDIR`.
 
     Raises:
         UsageError: what stands there is neither a command nor a path.
     """
-    given = list(arguments)
-    # `import` is no name that a module may have.
-    names = [getattr(command, "NAME", command.__name__.rpartition(".")[2]) for command in COMMANDS]
+    given, names = list(arguments), command_names()
     is_value = False
     for argument in given:
         if is_value or argument.startswith("-"):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tb_gpu_doctor.cli import arguments
-from tb_gpu_doctor.cli.main import COMMANDS, main
+from tb_gpu_doctor.cli.main import command_names, main
 from tb_gpu_doctor.texts import languages, template
 
 Output = pytest.CaptureFixture[str]
@@ -96,8 +96,7 @@ def test_briefly(demo_logs: Path, capsys: Output) -> None:
 
 
 def test_every_command_is_documented_in_its_help(capsys: Output) -> None:
-    for command in COMMANDS:
-        name = command.__name__.rpartition(".")[2]
+    for name in command_names():
         for lang in languages():
             with pytest.raises(SystemExit):
                 main([name, "--help", "--lang", lang])
