@@ -55,14 +55,13 @@ def import_log(path: str, logdir: str, zone_s: int | None = None, host: str | No
     folders = []
     for recording in read.recordings:
         said = [(phrase.key, dict(phrase.params)) for phrase in read.said.get(recording.run, ())]
-        name = os.path.basename(path)
-        folders.append(_write(recording, os.fspath(logdir), recording.host or host or UNKNOWN_HOST, name, said))
+        folders.append(_write(recording, os.fspath(logdir), recording.host or host or UNKNOWN_HOST, said))
     series = [one for recording in read.recordings for one in recording.gpus]
     told = {phrase.key: (phrase.key, dict(phrase.params)) for phrases in read.said.values() for phrase in phrases}
     return Imported(sum(map(len, series)), len(series), tuple(folders), tuple(told.values()))
 
 
-def _write(recording: Recording, logdir: str, host: str, source: str, said: list[tuple[str, dict[str, Any]]]) -> str:
+def _write(recording: Recording, logdir: str, host: str, said: list[tuple[str, dict[str, Any]]]) -> str:
     import numpy as np
 
     from tb_gpu_doctor.metrics import METRICS
@@ -82,7 +81,8 @@ def _write(recording: Recording, logdir: str, host: str, source: str, said: list
         "start_ns": start_ns,
         "interval_s": interval_s,
         "metrics": [metric.id for metric in METRICS],
-        "imported_from": source,
+        "is_log": True,
+        "ended": "normal",
     }
     writer = RecordingWriter(logdir, header, Notes(lambda _note: None), False, origin=Origin(host, 0, lambda: start_ns))
     writer.set_gpus([_gpu(series) for series in recording.gpus])

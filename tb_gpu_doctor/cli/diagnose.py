@@ -55,9 +55,9 @@ def execute(arguments: argparse.Namespace, lang: str) -> int:
     with opened(arguments.path) as source:
         scan = find_sessions(source.path)
         session = choose_session(scan, arguments.run, arguments.session)
-        session = with_logs(session, arguments.telemetry, arguments.log_zone)
         _mention_others(scan, session, arguments, lang)
         _offer_related(scan, session, arguments, lang)
+        session = with_logs(session, arguments.telemetry, arguments.log_zone)
         with progress_bar(lang, arguments.no_color) as report:
             diagnosis = answer_session(session, report).diagnosis
         if session.misplaced not in (None, scan.root):

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tb_gpu_doctor import __version__
 from tb_gpu_doctor.api import diagnose_session
@@ -80,11 +80,16 @@ def pack_sessions(
         progress: called with a stage and the share of the work that is done.
 
     Raises:
-        PackError: it cannot be written; or ``told``, when a host's name was found in what should be without.
+        PackError: it cannot be written, or one is a ``log``, or ``told``: a host's name is in what should be without.
         ProfileError: nothing could be read.
     """
     report = progress or (lambda _stage, _done: None)
     names = Names() if redact else None
+    alone = next((log.path for session in sessions if session.is_telemetry for log in session.logs), None)
+    if alone is not None:
+        raise PackError("log", alone)
+    # Logs are left out: what they say is full of names, and as recordings they are packed.
+    sessions = [replace(session, logs=()) for session in sessions]
     with tempfile.TemporaryDirectory(prefix="gpu-doctor-pack-") as folder:
         files = packed_files(sessions, names, slim)
         left_out: list[ProfileError] = []

@@ -214,7 +214,20 @@ def session_key(session: Session, states: dict[str, str] | None = None) -> str:
         if home.folder not in known:
             known[home.folder] = telemetry_state(home.folder, time.time())
         digest.update(f"\0{home.folder}\0{known[home.folder]}".encode("utf-8", "surrogateescape"))
+    for log in () if session.is_telemetry else session.logs:
+        state = _log_state(log.path, time.time())
+        digest.update(f"\0{log.path}\0{state}".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
+
+
+def _log_state(path: str, now_unix_s: float) -> str:
+    """A name for what a log holds, coarse while it grows."""
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return "unreadable"
+    at_rest = abs(now_unix_s - stat.st_mtime) > TELEMETRY_REST_S
+    return f"{stat.st_size} {stat.st_mtime_ns}" if at_rest else f"about 2**{stat.st_size.bit_length()}"
 
 
 def telemetry_state(folder: str, now_unix_s: float) -> str:

@@ -454,7 +454,7 @@ class RecordingState:
             facts=self._other_facts(),
             ended=_text(header.get("ended")),
             rank=_rank(header.get("rank")),
-            is_log=isinstance(header.get("imported_from"), str),
+            is_log=header.get("is_log") is True,
             told=tuple(
                 ToldNote(note["key"], note["params"])
                 for note in self._notes

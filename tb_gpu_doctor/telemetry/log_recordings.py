@@ -201,7 +201,7 @@ def _recording(
         series.append(GpuSeries(name, facts, gpu.wall_ns + shift_ns, unknown, gpu.values))
     told: tuple[ToldNote, ...] = tuple(note for name in sorted(hosts) for note in log.told.get(name, ()))
     steps = StepTimes(_NO_STEPS, _NO_STEPS, _NO_STEPS, _NO_STEPS, np.zeros(0, np.bool_))
-    return Recording(run, host, 0, tuple(series), (), steps, {}, (), told=told, is_log=True)
+    return Recording(run, host, 0, tuple(series), (), steps, {}, (), told=told, ended="normal", is_log=True)
 
 
 def _extent(log: Log) -> tuple[int, int]:

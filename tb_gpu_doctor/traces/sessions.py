@@ -249,7 +249,8 @@ def _with_logs(sessions: list[Session], logs: list[LogFile]) -> list[Session]:
     for log in logs:
         by_run.setdefault(log.run, []).append(log)
     if not sessions:
-        return [_log_session(run, tuple(found)) for run, found in sorted(by_run.items())]
+        alone = [_log_session(log.run, (log,)) for log in logs]
+        return sorted(alone, key=lambda session: (session.modified_unix_s, session.run), reverse=True)
     return [
         session
         if session.is_telemetry
@@ -262,7 +263,8 @@ def _log_session(run: str, logs: tuple[LogFile, ...]) -> Session:
     """Logs without a profile."""
     found = (_profile_file(LOCAL, log.path, "", TELEMETRY) for log in logs)
     listed = [file for file in found if file is not None]
-    return replace(_session(run, TELEMETRY, os.path.dirname(os.path.abspath(logs[0].path)), listed), logs=logs)
+    name = os.path.basename(logs[0].path)
+    return replace(_session(run, name, os.path.dirname(os.path.abspath(logs[0].path)), listed), logs=logs)
 
 
 def _reason(error: Exception) -> str:
