@@ -75,7 +75,7 @@ def allocator_use(trace: Trace) -> tuple[AllocatorUse, ...]:
     return tuple(sorted(found, key=lambda use: use.device))
 
 
-Mark = Literal["jax", "tensorflow", "pytorch", "tf_data", "keras", "training"]
+Mark = Literal["jax", "tensorflow", "pytorch", "tf_data", "keras", "training", "inference"]
 
 # Bytes that only one framework, or one part of it, leaves in the names of a profile.
 _MARKS: dict[Mark, tuple[bytes, ...]] = {
@@ -93,6 +93,14 @@ _MARKS: dict[Mark, tuple[bytes, ...]] = {
         b"ApplyAdam",
         b"ApplyGradient",
         b"ApplyMomentum",
+        b"transpose(jvp(",
+    ),
+    "inference": (
+        *(b"PjitFunction(" + name for name in (b"predict", b"infer", b"generate", b"decode", b"forward", b"eval")),
+        b"inference_mode",
+        b"vllm/",
+        b"vllm::",
+        b"sglang/",
     ),
 }
 

@@ -209,7 +209,7 @@ class Context:
         """Whether the steps are forward passes, and nothing in the profile learns."""
         cuts = {file.steps.cut_at or "" for file in self.files if file.has_gpu_work}
         passes = all(cut.startswith("nn.Module: ") or cut in ("predict_function", "test_function") for cut in cuts)
-        return bool(cuts) and passes and not self._mentions("training")
+        return bool(cuts) and (passes or self._mentions("inference")) and not self._mentions("training")
 
     @cached_property
     def window(self) -> int | None:

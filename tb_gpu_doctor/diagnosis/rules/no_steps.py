@@ -33,6 +33,7 @@ def check(context: Context) -> Iterator[Finding]:
     key = f"findings.{KIND}"
     inferred = [file.steps for file in context.files if file.steps.source == "inferred" and file.has_gpu_work]
     explanation = [Phrase(f"{key}.none")]
+    passes = [Phrase(f"{key}.only_predicts")] if context.only_predicts else []
     if inferred:
         # Hosts may differ: the least sure one speaks for all.
         least = min(inferred, key=lambda steps: steps.confidence or 0.0)
@@ -47,6 +48,8 @@ def check(context: Context) -> Iterator[Finding]:
             explanation.append(Phrase(f"{key}.consequence"))
     if all(file.format == "nsys" for file in context.files):
         advice = context.advice(KIND, "nsys")
+    elif context.only_predicts:
+        advice = context.advice(KIND, "passes@")
     elif context.framework == "pytorch":
         advice = context.advice(KIND, "pytorch")
     elif context.framework == "jax":
@@ -61,7 +64,7 @@ def check(context: Context) -> Iterator[Finding]:
         kind=KIND,
         severity="info",
         title=Phrase(f"{key}.title_inferred" if inferred else f"{key}.title"),
-        explanation=tuple(explanation),
+        explanation=(*explanation, *passes),
         advice=advice,
     )
 
