@@ -330,7 +330,8 @@ def test_other_warnings_drop_nothing() -> None:
     [(("PjitFunction(step)",), "jax"), (("ExecutorState::Process",), "custom_loop"),
      (("ExecutorState::Process", "keras/dense"), "keras"), ((), "custom_loop"),
      (("PjitFunction(predict)",), "passes_jax"), (("PjitFunction(predict)", "train_step"), "jax"),
-     (("ExecutorState::Process", "vllm::rms_norm"), "passes_tensorflow"), (("vllm::a", "Optimizer.step"), "custom_loop")],
+     (("ExecutorState::Process", "vllm::rms_norm"), "passes_tensorflow"),
+     (("vllm::a", "Optimizer.step"), "custom_loop")],
 )  # fmt: skip
 def test_no_steps_shows_how_to_mark_them(names: tuple[str, ...], first: str) -> None:
     made = profile(2, steps=0, names=names, host_event="work")
