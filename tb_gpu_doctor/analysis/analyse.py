@@ -19,6 +19,7 @@ from tb_gpu_doctor.analysis.launches import find_contention, find_serialized, la
 from tb_gpu_doctor.analysis.lost_events import find_launches, find_lost, uncertain_gaps, without_cause
 from tb_gpu_doctor.analysis.replay.graph import replay_graph
 from tb_gpu_doctor.analysis.results import Steps
+from tb_gpu_doctor.analysis.standstill import charge_standstills
 from tb_gpu_doctor.analysis.start_up import start_up, steady_steps
 from tb_gpu_doctor.analysis.step_costs import step_costs
 from tb_gpu_doctor.analysis.steps import find_steps, find_window
@@ -68,6 +69,7 @@ def _analyse(trace: Trace, report: Callable[[float], None], side: ThreadPoolExec
     tabulating = side.submit(lambda: kernel_table(trace, window, steps, layer_scopes(trace, launch, causes)))
     gaps = find_gaps(trace, window, launch, causes, acting.result())
     gaps = without_cause(gaps, uncertain_gaps(trace, calls, launch, gaps))
+    gaps, standstills = charge_standstills(trace, gaps, acting.result())
     report(0.7)
     busy_of = merging.result()
     transfers = find_transfers(trace, window, steps, gaps, launch, causes, busy_of)
@@ -104,6 +106,7 @@ def _analyse(trace: Trace, report: Callable[[float], None], side: ThreadPoolExec
         lost=find_lost(trace, calls, steps),
         early=early_work(trace),
         start_up=start_up(trace, steps, first_steps, launch, causes),
+        standstills=standstills,
         replay=replay_graph(trace, steps, launch, causes, acting.result(), lateness),
     )
 

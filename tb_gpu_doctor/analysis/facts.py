@@ -35,6 +35,7 @@ from tb_gpu_doctor.analysis.launches import LaunchQueue
 from tb_gpu_doctor.analysis.lost_events import LostEvents
 from tb_gpu_doctor.analysis.replay.graph import ReplayGraph
 from tb_gpu_doctor.analysis.results import DeviceAccounting, LaunchStats, Window
+from tb_gpu_doctor.analysis.standstill import Standstills
 from tb_gpu_doctor.analysis.start_up import StartUp
 from tb_gpu_doctor.analysis.step_facts import GpuSteps, Pause, StepFacts, gpu_steps, pauses_of_slow_steps, step_facts
 from tb_gpu_doctor.analysis.trace_analysis import AllocatorUse, Mark, TraceAnalysis, outline_of
@@ -182,6 +183,7 @@ class FileFacts:
         kernel_times: kernels by name and shape, in complete steps; without steps in the window.
         kernel_units: how many steps of a GPU, or milliseconds of its window, these were counted in.
         fusion, fusion_ps: runs of short kernels that could be one, see `KernelTable`.
+        standstills: when no thread of the process moved on; None where that never happened.
         replay: what waited for what in some of its steps; None with too few of them.
     """
 
@@ -219,6 +221,7 @@ class FileFacts:
     kernel_units: float
     fusion: tuple[FusionCandidate, ...]
     fusion_ps: tuple[int, ...]
+    standstills: Standstills | None = None
     replay: ReplayGraph | None = None
 
     @property
@@ -291,6 +294,7 @@ def file_facts(trace: Trace, analysis: TraceAnalysis, label: str = "") -> FileFa
         kernel_units=units,
         fusion=analysis.kernels.fusion,
         fusion_ps=analysis.kernels.fusion_ps,
+        standstills=analysis.standstills,
         replay=analysis.replay,
     )
 

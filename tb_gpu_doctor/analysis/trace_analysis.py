@@ -27,6 +27,7 @@ from tb_gpu_doctor.analysis.results import (
     Steps,
     Window,
 )
+from tb_gpu_doctor.analysis.standstill import Standstills
 from tb_gpu_doctor.analysis.start_up import StartUp
 from tb_gpu_doctor.analysis.transfers import Bounces, Transfers
 from tb_gpu_doctor.traces.columns import CopyKind, EventClass, Trace
@@ -149,7 +150,7 @@ class TraceAnalysis:
     the one that GPUs waited for longest first; they are found without a window as well. ``candidates`` and
     ``outline`` are None in analyses that were put together by hand: `candidates_of`, `outline_of`. ``lost`` and
     ``early`` are None where no work is missing and none starts before its launch, ``start_up`` where the steps
-    show none, ``replay`` where there are too few of them.
+    show none, ``standstills`` where the process never stood still, ``replay`` where there are too few steps.
     """
 
     steps: Steps
@@ -173,6 +174,7 @@ class TraceAnalysis:
     lost: LostEvents | None = None
     early: EarlyWork | None = None
     start_up: StartUp | None = None
+    standstills: Standstills | None = None
     replay: ReplayGraph | None = None
 
 

@@ -61,3 +61,21 @@ def test_a_little_is_no_finding() -> None:
 
 def test_what_nobody_recorded_is_not_the_hosts_work() -> None:
     assert "host_bound" not in found(loop(None, 4_000.0))
+
+
+def test_a_process_that_stood_still_is_told_as_such() -> None:
+    def between(recorder: Recorder, step: int, free: float, launch: float) -> None:
+        for k in range(3):
+            recorder.call("python", "aten::add", free - 60 + 10 * k, free - 55 + 10 * k)
+            recorder.call("autograd", "aten::copy_", free - 60 + 10 * k, free - 55 + 10 * k)
+        if launch - free > 8_000:
+            recorder.call("python", "aten::add", free + 1, launch - 10)
+            recorder.call("autograd", "aten::copy_", free + 2, launch - 12)
+
+    finding = found(loop(between, {4: 9_000.0, 8: 9_000.0}))["host_bound"]
+    assert finding.cause == "frozen"
+    assert finding.explanation[0].key == "findings.host_bound.explanation_frozen"
+    assert said(finding, "frozen").params | {"name": "", "typical": 0, "longest": 0} == {
+        "count": 2, "threads": 2, "usual": 5_000_000, "name": "", "typical": 0, "longest": 0,
+    }  # fmt: skip
+    assert finding.advice[0].key == "findings.host_bound.advice.cpu_limit"

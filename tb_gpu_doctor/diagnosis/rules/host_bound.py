@@ -7,11 +7,12 @@ that were held up. Input, launching, waiting, compiling, saving and allocating h
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tb_gpu_doctor.analysis.results import Cause
-from tb_gpu_doctor.diagnosis.context import Context
+from tb_gpu_doctor.analysis.standstill import Standstills
+from tb_gpu_doctor.diagnosis.context import Context, WorkingGpu
 from tb_gpu_doctor.diagnosis.losses import cost_per_step, events_behind, gap_evidence, idle_loss
 from tb_gpu_doctor.diagnosis.model import Finding
 from tb_gpu_doctor.diagnosis.rule import Rule
@@ -30,6 +31,8 @@ _DATA = re.compile(
     re.I,
 )
 _MAX_OTHERS = 3
+# The part of the loss in which the process stood still, from which on that is what is told.
+_MOSTLY = 0.5
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ def check(context: Context) -> Iterator[Finding]:
         return
     name, thread = behind[0]
     garbage = bool(_GARBAGE.search(name))
+    frozen = _standstill(context, loss.gpus)
     stops = find_stops(context, loss.gpus, Cause.HOST_OTHER)
     facts = {
         "gpus": context.names(loss.refs),
@@ -70,6 +74,13 @@ def check(context: Context) -> Iterator[Finding]:
         Phrase(f"{key}.{'explanation_gc' if garbage else 'explanation'}", facts),
         Phrase(f"{key}.named", facts),
     ]
+    if frozen is not None:
+        told = {
+            "count": frozen.count, "typical": frozen.typical, "longest": frozen.longest, "threads": frozen.threads,
+            "name": frozen.name, "usual": frozen.usual,
+        }  # fmt: skip
+        explanation = [Phrase(f"{key}.explanation_frozen", facts), Phrase(f"{key}.frozen", told)]
+        behind = behind[:1]
     others = tuple(other for other, _ in behind[1 : 1 + _MAX_OTHERS])
     if others:
         explanation.append(Phrase(f"{key}.others", {"names": others}))
@@ -77,12 +88,14 @@ def check(context: Context) -> Iterator[Finding]:
         explanation.append(Phrase(f"{key}.stops_in_steps", facts))
         if stops.every is not None and stops.every > 1:
             explanation.append(Phrase(f"{key}.every", facts))
-    if garbage:
-        advice: tuple[str, ...] = ("freeze_gc", "fewer_objects")
+    cause = "own_code"
+    advice: tuple[str, ...] = ("overlap@", "rarely")
+    if frozen is not None:
+        cause, advice = "frozen", ("cpu_limit", "swapping", "stopped")
+    elif garbage:
+        cause, advice = "garbage_collection", ("freeze_gc", "fewer_objects")
     elif _DATA.search(name):
         advice = ("into_input@", "overlap@", "rarely")
-    else:
-        advice = ("overlap@", "rarely")
     yield Finding(
         kind=KIND,
         severity="critical" if loss.share >= limits.critical else "warning",
@@ -90,11 +103,23 @@ def check(context: Context) -> Iterator[Finding]:
         explanation=(*explanation, *cost_per_step(context, loss)),
         advice=context.advice(KIND, *advice),
         gpus=loss.refs,
-        cause="garbage_collection" if garbage else "own_code",
+        cause=cause,
         share=loss.share,
         saving_ps_per_step=loss.saving,
         evidence=gap_evidence(context, loss.gpus, Cause.HOST_OTHER),
     )
+
+
+def _standstill(context: Context, gpus: Sequence[WorkingGpu]) -> Standstills | None:
+    """What is told of the stretches in which the process stood still, where they make up most of the loss."""
+    frozen, lost, most = 0, 0, None
+    for gpu in gpus:
+        found = gpu.file.standstills
+        lost += round(gpu.account.idle_of(Cause.HOST_OTHER))
+        if found is not None:
+            frozen += found.idle[gpu.index]
+            most = found if most is None or found.count > most.count else most
+    return most if frozen >= _MOSTLY * lost else None
 
 
 RULE = Rule(
