@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from tb_gpu_doctor.traces.sessions import Session
 
 
+# The tab keeps the columns of all files of a session, to draw them; a job of more ranks shows so many of them.
+MOST_FILES = 1_024
+
+
 def analyse(session: Session, report: Callable[[str, float], None], shown: Callable[[str], str]) -> SessionView:
     """Diagnose a session and lay out its timeline; runs in a background thread.
 
@@ -43,15 +47,29 @@ def analyse(session: Session, report: Callable[[str, float], None], shown: Calla
     from tb_gpu_doctor.cache.remember import remembered
 
     answers: list[SessionAnswer] = []
+    part = dataclasses.replace(session, files=session.files[:MOST_FILES])
 
     def make() -> tuple[SessionView, bool]:
-        result = diagnose_session(session, report, with_columns=True)
+        result = diagnose_session(part, report, with_columns=True)
         answers.append(answer_of(result, session))
-        diagnosis = _with_shown_paths(result.diagnosis, shown)
-        return SessionView(session, dataclasses.replace(result, diagnosis=diagnosis)), not result.failures
+        diagnosis = _with_shown_paths(_of_a_part(result.diagnosis, len(session.files)), shown)
+        return SessionView(part, dataclasses.replace(result, diagnosis=diagnosis)), not result.failures
 
     # What the command and comparisons ask for comes with it.
-    return remembered(session, kind_of(shown(session.path)), SessionView, make, beside=lambda _: {ANSWER: answers[0]})
+    whole = len(part.files) == len(session.files)
+    kind = kind_of(shown(session.path))
+    return remembered(session, kind, SessionView, make, beside=lambda _: {ANSWER: answers[0]} if whole else {})
+
+
+def _of_a_part(diagnosis: DiagnosisReport, files: int) -> DiagnosisReport:
+    """The diagnosis of the first files of a session: what the others hold may be what is wrong."""
+    from tb_gpu_doctor.phrase import Phrase
+
+    if files <= MOST_FILES:
+        return diagnosis
+    said = Phrase("report.doubts.files_left_out", {"count": files - MOST_FILES, "total": files, "most": MOST_FILES})
+    verdict = "cannot_tell" if diagnosis.verdict == "ok" else diagnosis.verdict
+    return dataclasses.replace(diagnosis, verdict=verdict, incomplete=said, reasons=(*diagnosis.reasons, said))
 
 
 def kind_of(shown: str) -> str:

@@ -40,7 +40,7 @@ def test_it_is_found_and_charged_to_nobody_else() -> None:
     assert PAUSE * US <= found.typical <= found.longest <= (PAUSE + 20) * US
     assert found.name in ("aten::add", "aten::copy_")
     idle = result.accounting[0].idle_by_cause[Cause.HOST_OTHER]
-    assert 2 * PAUSE * US <= idle and abs(int(idle) - found.idle[0]) <= 100 * US
+    assert idle >= 2 * PAUSE * US and abs(int(idle) - found.idle[0]) <= 100 * US
     assert result.gaps.by_cause.sum() == (result.gaps.end - result.gaps.start).sum()
 
 
