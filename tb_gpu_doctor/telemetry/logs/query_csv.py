@@ -22,7 +22,7 @@ from tb_gpu_doctor.traces.log_heads import CsvHeader, csv_header, odd_names
 
 # The names of a header, the most telling key of a GPU first.
 _KEYS = ("index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id")
-_LOST = re.compile(r"\[?(?:GPU is lost|GPU requires reset)\]?", re.IGNORECASE)
+_LOST = re.compile(r"GPU (?:is lost|requires reset)")
 _WHOLE = re.compile(r".*(?:%|[A-Za-z/]|\]|0x[0-9a-fA-F]{16})\s*")
 
 
@@ -95,11 +95,13 @@ class _Table:
             return
         width = len(self._header.names)
         rows = [line for line in lines if line.count(",") == width - 1]
-        foreign = [line for line in lines if line.count(",") != width - 1 and line.strip()]
-        self._passed_over += len(foreign)
+        if len(rows) < len(lines):
+            self._passed_over += sum(line.count(",") != width - 1 and bool(line.strip()) for line in lines)
         if not rows:
             return
-        flat = ",".join(rows).split(",")
+        text = ",".join(rows)
+        is_any_lost = _LOST.search(text) is not None
+        flat = text.split(",")
         columns = [flat[place::width] for place in range(width)]
         names = self._header.names
         wall_ns, good = stamps(columns[names.index("timestamp")])
@@ -118,7 +120,8 @@ class _Table:
             self._waiting.append((wall_ns, values))
             return
         gpu = self._places(columns)
-        self._note_lost(columns, gpu)
+        if is_any_lost:
+            self._note_lost(columns, gpu)
         self._note_limits(values, gpu)
         self._rows.add(wall_ns, gpu, values)
 
