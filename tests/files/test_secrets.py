@@ -93,8 +93,9 @@ def test_a_cluster_is_told_by_its_size() -> None:
 HOME = "/home"  # no path of anybody's home stands in the repository
 NAMES = st.lists(
     st.sampled_from(
-        [f"{HOME}/ann/train.py(8): fit", "aten::mm", "s3://k:hunter2@b/x", "token=", "abc", "password: x", "é/Users/bo/x",
-         "hf_0123456789abcdef", "tokenizer", "attention/key/kernel", "my_api_key", "= hunter2", "ftp://", "a@b"]
+        [f"{HOME}/ann/train.py(8): fit", "aten::mm", "s3://k:hunter2@b/x", "token=", "abc", "password: x",
+         "é/Users/bo/x", "hf_0123456789abcdef", "tokenizer", "attention/key/kernel", "my_api_key", "= hunter2",
+         "ftp://", "a@b"]
     ) | st.text(max_size=12)
 )  # fmt: skip
 
