@@ -11,6 +11,8 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any
 
 from tb_gpu_doctor.files.secrets import HIDDEN, all_without_secrets, outline_of_cluster
@@ -84,9 +86,15 @@ def _driver(report: Report) -> Iterator[Problem]:
         yield _problem("no_gpu", WARNING if _gpu_build(report) else INFO)
 
 
+# The first TensorBoard that starts without `pkg_resources`, which setuptools 82 no longer brings.
+_OWN_RESOURCES = (2, 21)
+
+
 def _package(report: Report) -> Iterator[Problem]:
     if report.get("pynvml"):
         yield _problem("old_pynvml", WARNING, version=str(report["pynvml"]))
+    if report.get("pkg_resources") is False and (0,) < _version(report.get("tensorboard")) < _OWN_RESOURCES:
+        yield _problem("no_pkg_resources", WARNING, version=str(report["tensorboard"]))
 
 
 def _amd(report: Report) -> Iterator[Problem]:
@@ -404,6 +412,8 @@ def collect(
         **host.platform_facts(),
         "driver": driver(settings),
         "pynvml": other_package(),
+        "tensorboard": installed_version("tensorboard"),
+        "pkg_resources": find_spec("pkg_resources") is not None,
         "kernel_driver": host.kernel_driver(root),
         "nvidia_hardware": host.nvidia_hardware(root),
         "amd_gpus": host.amd_gpus(root),
@@ -423,6 +433,14 @@ def collect(
     report["memory_growth"] = main.get("memory_growth")
     report["problems"] = find_problems(report)
     return _without_secrets(report)
+
+
+def installed_version(package: str) -> str | None:
+    """The version of an installed package, None where it is not there or does not say."""
+    try:
+        return version(package)
+    except Exception:
+        return None
 
 
 def _without_secrets(report: dict[str, Any]) -> dict[str, Any]:

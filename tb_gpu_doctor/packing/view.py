@@ -101,7 +101,7 @@ def serve(folder: str, host: str, port: int | None, ready: Callable[[str], None]
         ready: called once with the address of the tab.
 
     Raises:
-        PackError: ``no_tensorboard``, ``port_taken`` or ``tensorboard_ended``.
+        PackError: ``no_tensorboard``, ``port_taken``, ``tensorboard_needs_setuptools`` or ``tensorboard_ended``.
         KeyboardInterrupt: the user ended it.
     """
     arguments = ["--logdir", folder, "--host", host]
@@ -126,7 +126,9 @@ def serve(folder: str, host: str, port: int | None, ready: Callable[[str], None]
     if any(word in line for line in said for word in _TAKEN):
         raise PackError("port_taken", host=host, port=str(port or 6006))
     last = next((line for line in reversed(said) if line.strip()), "")
-    raise PackError("tensorboard_ended", reason=last.strip())
+    # TensorBoard up to 2.20 asks for it, setuptools from 82 on lacks it
+    code = "tensorboard_needs_setuptools" if "No module named 'pkg_resources'" in last else "tensorboard_ended"
+    raise PackError(code, reason=last.strip())
 
 
 def _listen(process: subprocess.Popen[str], ready: Callable[[str], None]) -> list[str]:

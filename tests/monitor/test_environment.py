@@ -260,6 +260,7 @@ def test_a_healthy_environment_has_no_problem() -> None:
         ({"driver": NO_DRIVER, "wsl": True}, "wsl_no_driver", "critical"),
         ({"driver": {"error": "Driver/library version mismatch"}}, "driver_mismatch", "critical"),
         ({"pynvml": "11.5.3"}, "old_pynvml", "warning"),
+        ({"tensorboard": "2.20.0", "pkg_resources": False}, "no_pkg_resources", "warning"),
         ({"driver__gpus": [], "driver__visible": [], "frameworks": {}}, "no_gpu_answers", "critical"),
         ({"amd_gpus": 1}, "amd", "info"),
         ({"amd_gpus": 1, "driver": NO_DRIVER, "nvidia_hardware": 0, "kernel_driver": None}, "amd_without_rocm",
