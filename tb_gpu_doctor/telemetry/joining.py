@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tb_gpu_doctor.phrase import Phrase
-from tb_gpu_doctor.telemetry.series import GpuSeries, Recording, Telemetry
+from tb_gpu_doctor.telemetry.series import GpuFacts, GpuSeries, Recording, Telemetry
 
 # As PyTorch names the files of a process.
 _PROCESS = re.compile(r"^(?P<host>.+)_(?P<pid>\d+)$")
@@ -123,7 +123,8 @@ def join(telemetry: Telemetry, profiles: Sequence[ProfileSpan]) -> Joined:
         fitting = [r for r in candidates if _same_host(r, profile.hosts) and _overlaps(r, profile.window_ns)]
         own = [r for r in fitting if r.process_id in _processes(profile.hosts)]
         for device, number in enumerate(profile.gpus):
-            found = _series_of(own or fitting, number, profile.window_ns)
+            uuid = profile.uuids[device] if profile.uuids else None
+            found = _series_of(own or fitting, number, profile.window_ns, uuid)
             if found is None:
                 continue
             if isinstance(found, Phrase):
@@ -237,14 +238,19 @@ def _processes(hosts: Sequence[str]) -> set[int]:
 
 
 def _series_of(
-    recordings: Sequence[Recording], number: int, window: tuple[int, int]
+    recordings: Sequence[Recording], number: int, window: tuple[int, int], uuid: str | None
 ) -> tuple[Recording, GpuSeries] | Phrase | None:
-    """The samples of the GPU that the framework numbers so; a note where two different GPUs claim it."""
+    """The samples of the GPU that the framework numbers so; a note where two different GPUs claim it.
+
+    Where the recording does not know the framework's numbers, UUIDs tell.
+    """
     found = [
         (recording, series)
         for recording in recordings
         for series in recording.gpus
-        if series.facts.framework_id == number and len(series) and _inside(series, window)
+        if (series.facts.framework_id == number or (series.facts.framework_id is None and same_uuid(series, uuid)))
+        and len(series)
+        and _inside(series, window)
     ]
     if not found:
         return None
@@ -252,6 +258,13 @@ def _series_of(
     if len(named) > 1:
         return Phrase("notes.telemetry_two_gpus", {"number": str(number), "count": len(named)})
     return max(found, key=lambda item: len(item[1]))
+
+
+def same_uuid(series: GpuSeries | GpuFacts, uuid: str | None) -> bool:
+    """Whether a UUID is that of a GPU, with ``GPU-`` in front or without; one that was blotted out is of none."""
+    facts = series.facts if isinstance(series, GpuSeries) else series
+    bare = [(name or "").lower().removeprefix("gpu-") for name in (facts.uuid, uuid)]
+    return bare[0] == bare[1] and not set(bare[0]) <= set("0-")
 
 
 def _inside(series: GpuSeries, window: tuple[int, int]) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 
 from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.phrase import Phrase
-from tb_gpu_doctor.telemetry.joining import Joined, ProfileSpan, bare_host, join
+from tb_gpu_doctor.telemetry.joining import Joined, ProfileSpan, bare_host, join, same_uuid
 from tb_gpu_doctor.telemetry.logs.lines import modified_ns
 from tb_gpu_doctor.telemetry.logs.model import Log, LogGpu
 from tb_gpu_doctor.telemetry.logs.read import read_log
@@ -270,12 +270,6 @@ def _shift_beside(log: Log, file: LogFile, profiles: Sequence[ProfileSpan]) -> t
     return -fitting[0] * SECOND_NS, Phrase("notes.log_zone_by_profile", {"zone": _zone(fitting[0])})
 
 
-def _same_uuid(one: str | None, other: str | None) -> bool:
-    return bool(one and other) and (one or "").lower().removeprefix("gpu-") == (other or "").lower().removeprefix(
-        "gpu-"
-    )
-
-
 def _matched(
     log: Log, file: LogFile, profiles: Sequence[ProfileSpan]
 ) -> tuple[bool, dict[str, dict[int, int]]] | Phrase:
@@ -288,7 +282,7 @@ def _matched(
         uuids = profile.uuids or (None,) * len(profile.gpus)
         for number, uuid in zip(profile.gpus, uuids, strict=True):
             for place, gpu in enumerate(log.gpus):
-                if _same_uuid(uuid, gpu.facts.uuid):
+                if same_uuid(gpu.facts, uuid):
                     found.setdefault(bare_host(profile), {})[place] = number
     if found:
         return False, found

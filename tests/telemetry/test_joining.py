@@ -165,3 +165,13 @@ def test_without_a_profile_gpus_with_one_number_are_called_by_the_driver() -> No
 def test_the_extent_knows_steps_too() -> None:
     assert extent(recording(step_times=steps([1.0, 1.0]))) == (START_NS, START_NS + 2 * S)
     assert extent(recording()) is None
+
+
+def test_uuids_tell_where_nobody_knows_the_frameworks_numbers() -> None:
+    one, two = series(0, framework_id=None), series(1, framework_id=None)
+    uuid = str(two.facts.uuid).removeprefix("GPU-")
+    found = joined(recording(one, two), spans=[dataclasses.replace(span(gpus=(0,)), uuids=(uuid.upper(),))])
+    assert [(gpu.gpu, gpu.series.facts.nvml_index) for gpu in found.gpus] == [(0, 1)]
+    blotted = dataclasses.replace(one, facts=dataclasses.replace(one.facts, uuid="GPU-00000000-0000"))
+    spans = [dataclasses.replace(span(gpus=(0,)), uuids=("00000000-0000",))]
+    assert joined(recording(blotted), spans=spans).gpus == ()
