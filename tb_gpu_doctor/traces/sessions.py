@@ -331,9 +331,8 @@ def _session_folders(
             continue
         seen.add((stat.st_dev, stat.st_ino))
         listed = _listed(files, folder, problems)
-        if files is LOCAL and len(logs) < MOST_LOGS:
-            paths = [files.join(folder, name) for name in sorted(listed.logs)[:MOST_LOGS]]
-            logs += [LogFile(one, run) for one in paths if (kind := log_kind(one)) is not None and kind.format]
+        if listed.logs:
+            logs += sieve.logs(folder, run, listed.logs)
         if not (folder == root and root_is_session):
             reports = [name for name in listed.others if name.endswith(_REPORT_SUFFIXES)]
             torch, bare = sieve.sift(folder, [name for name in listed.others if not name.endswith(_REPORT_SUFFIXES)])
@@ -408,7 +407,7 @@ class _Sieve:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._vain = 0
+        self._vain = self._vain_logs = self._logs = 0
 
     def sift(self, folder: str, names: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
         """(PyTorch's traces, others with their formats), in the order of their names."""
@@ -440,6 +439,21 @@ class _Sieve:
                 vain_here += 1
                 self._vain += 1
         return torch, bare
+
+    def logs(self, folder: str, run: str, names: list[str]) -> list[LogFile]:
+        """The logs of nvidia-smi and DCGM among files that are called like one."""
+        found: list[LogFile] = []
+        for name in sorted(names) if self._files is LOCAL else ():
+            if self._vain_logs >= _VAIN_IN_ALL or self._logs >= MOST_LOGS:
+                break
+            path = self._files.join(folder, name)
+            kind = log_kind(path)
+            if kind is not None and kind.format:
+                found.append(LogFile(path, run))
+                self._logs += 1
+            else:
+                self._vain_logs += 1
+        return found
 
     def _look(self, folder: str, name: str, torch: list[str], bare: list[tuple[str, str]]) -> bool:
         """Put a file where it belongs; whether it is a profile."""

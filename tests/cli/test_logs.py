@@ -111,3 +111,15 @@ def test_a_log_is_packed_as_a_recording_only(tmp_path: Path, capsys: Output) -> 
     assert main(["pack", str(tmp_path / "logs"), "-o", str(pack), "--redact"]) == 0
     capsys.readouterr()
     assert kinds(answer(capsys, pack)) == ["thermal_throttle"]
+
+
+def test_a_tree_full_of_names_like_logs_is_hardly_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tb_gpu_doctor.traces import sessions
+
+    opened: list[str] = []
+    monkeypatch.setattr(sessions, "log_kind", lambda path: opened.append(path))
+    for folder in range(40):
+        (tmp_path / str(folder)).mkdir()
+        for number in range(30):
+            (tmp_path / str(folder) / f"gpu_{number}.csv").touch()
+    assert find_sessions(str(tmp_path)).sessions == () and len(opened) == 500
