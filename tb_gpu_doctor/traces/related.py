@@ -40,7 +40,7 @@ class Offer:
     Attributes:
         members: all of them, the session itself included, by their hosts' names.
         names: by which they are asked for in the run of the session itself, in the same order.
-        apart_s: from the first start to the last, by the folders' names.
+        apart_s: from the first start to the last.
     """
 
     members: tuple[Session, ...]
@@ -67,13 +67,13 @@ class Offers:
     """Which of the sessions of a logdir may belong together.
 
     Candidates are of the same run, or of runs whose paths differ in one folder (``job/worker0``, ``job/worker1``);
-    start within `MAX_APART_S` of each other by their names; and no host is in two of them: a
+    start within `MAX_APART_S` of each other, by their files or else by their names; and no host is in two of them: a
     second capture of a host is another recording. Where a host has several captures nearby, the one that is
     nearest counts, and only if it has no nearer one itself.
     """
 
     def __init__(self, sessions: Sequence[Session]) -> None:
-        timed = [(session.named_unix_s, session) for session in sessions]
+        timed = [(_when(session), session) for session in sessions]
         usable = [(when, session) for when, session in timed if when is not None and _can_be_named(session)]
         usable.sort(key=lambda entry: entry[0])
         self._times = [when for when, _ in usable]
@@ -81,7 +81,7 @@ class Offers:
 
     def of(self, session: Session) -> Offer | None:
         """What the session may be one job with; None without any."""
-        when = session.named_unix_s
+        when = _when(session)
         if when is None or not _can_be_named(session):
             return None
         hosts = _hosts(session)
@@ -93,8 +93,8 @@ class Offers:
         members = _distinct([session, *_unrivalled(found)])
         if len(members) < 2 or len(members) > MAX_MEMBERS:
             return None
-        members.sort(key=lambda member: [natural_key(file.host) for file in member.files])
-        times = [member.named_unix_s or 0.0 for member in members]
+        members.sort(key=lambda member: sorted(natural_key(host) for host in _hosts(member)))
+        times = [_when(member) or 0.0 for member in members]
         alike = [member.session for member in members if member.run == session.run]
         names = tuple(
             member.session if member.run == session.run and alike.count(member.session) == 1 else full_name(member)
@@ -109,7 +109,7 @@ class Offers:
     def _is_nearest(self, session: Session, other: Session, distance: tuple[int, float]) -> bool:
         """Whether no other capture of the session's hosts is as near to ``other``."""
         hosts = _hosts(session)
-        for rival in self._near(other.named_unix_s or 0.0):
+        for rival in self._near(_when(other) or 0.0):
             if rival is session or rival == session or not hosts & _hosts(rival):
                 continue
             rivals = _distance(rival, other)
@@ -122,17 +122,32 @@ def _can_be_named(session: Session) -> bool:
     return session.problem is None and SEPARATOR not in full_name(session)
 
 
+def _when(session: Session) -> float | None:
+    """When a session began: as its files say, else its folder's name; a file's age says nothing of that."""
+    return session.named_unix_s if session.started_unix_s is None else session.started_unix_s
+
+
 def _hosts(session: Session) -> set[str]:
-    return {file.host for file in session.files}
+    """The hosts of a session, with its rank where that has a folder of its own: two ranks of a node are two."""
+    rank = _rank_folder(session)
+    return {file.host if rank is None else f"{file.host} ({rank})" for file in session.files}
+
+
+def _rank_folder(session: Session) -> str | None:
+    return next((part for part in reversed(session.run.split("/")) if _RANK_FOLDER.fullmatch(part)), None)
 
 
 def _distance(one: Session, other: Session) -> tuple[int, float] | None:
     """How far apart two sessions are: in runs, then in seconds; None for what is no candidate."""
     if one == other or one.files[0].format != other.files[0].format:
         return None
-    if one.named_unix_s is None or other.named_unix_s is None:
+    times = (one.started_unix_s, other.started_unix_s)
+    if None in times:  # a name is in the zone of whoever recorded, so like is compared with like
+        times = (one.named_unix_s, other.named_unix_s)
+    first_s, second_s = times
+    if first_s is None or second_s is None:
         return None
-    apart = abs(one.named_unix_s - other.named_unix_s)
+    apart = abs(first_s - second_s)
     if apart > MAX_APART_S:
         return None
     if one.run == other.run:
@@ -220,10 +235,10 @@ def join_sessions(sessions: Sequence[Session], name: str) -> Session:
 
 def _told_apart(sessions: Sequence[Session]) -> list[Session]:
     """The sessions with hosts such as ``node-a (rank0)`` where ranks of one node have folders of their own."""
-    counts = Counter(host for session in sessions for host in _hosts(session))
+    counts = Counter(file.host for session in sessions for file in session.files)
     found = []
     for session in sessions:
-        rank = next((part for part in reversed(session.run.split("/")) if _RANK_FOLDER.fullmatch(part)), None)
+        rank = _rank_folder(session)
         if rank is not None:
             files = tuple(
                 replace(file, host=f"{file.host} ({rank})") if counts[file.host] > 1 else file for file in session.files

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.phrase import Phrase
 from tb_gpu_doctor.traces.related import MAX_APART_S, Offers, full_name, join_sessions, named_sessions
 from tb_gpu_doctor.traces.sessions import ProfileFile, Session, find_sessions
+from tests.traces.kineto_files import kineto
 
 
 def session(name: str, *hosts: str, run: str = "", form: str = "xplane", problem: Phrase | None = None) -> Session:
@@ -155,6 +157,20 @@ def test_ranks_of_one_node_in_folders_of_their_own(tmp_path: Path):
         (folder / "node-a.xplane.pb").write_bytes(b"x")
     joined = join_sessions(find_sessions(str(tmp_path)).sessions, "both")
     assert [file.host for file in joined.files] == ["node-a (rank0)", "node-a (rank1)"]
+
+
+def test_ranks_in_folders_of_their_own_are_offered_by_what_their_files_say(tmp_path: Path) -> None:
+    """Nothing but the files tells when they were recorded: no name does."""
+    for rank, start_s in ((0, 0.0), (1, 1.0), (2, 200.0)):
+        folder = tmp_path / f"rank_{rank}"
+        folder.mkdir()
+        (folder / "trace.json").write_text(json.dumps(kineto(rank, 2, 100 + rank, start_s=start_s)))
+    sessions = {one.run: one for one in find_sessions(str(tmp_path)).sessions}
+    offer = Offers(list(sessions.values())).of(sessions["rank_1"])
+    assert offer is not None and [member.run for member in offer.members] == ["rank_0", "rank_1"]
+    assert offer.apart_s == 1.0 and offer.name == "rank_0/rank_0,rank_1"
+    assert [file.host for file in join_sessions(offer.members, "job").files] == ["trace (rank_0)", "trace (rank_1)"]
+    assert Offers(list(sessions.values())).of(sessions["rank_2"]) is None
 
 
 def test_names_that_ask_for_several():
