@@ -120,6 +120,38 @@ class Lane:
         return slice(low, max(low, high))
 
 
+def times_before(lanes: Sequence[Lane], at: Int64) -> Int64:
+    """How long each lane shows each category before each of the times, in few steps whatever the number of lanes.
+
+    Returns:
+        As `Lane.time_before`, shape (lanes, categories, times).
+    """
+    found = np.zeros((len(lanes), len(LANE_CATEGORIES), len(at)), np.int64)
+    rows = [(index, category) for index, lane in enumerate(lanes) for category in lane.filled]
+    if not rows:
+        return found
+    columns = [lanes[index].filled[category] for index, category in rows]
+    base = min(int(starts[0]) for starts, _ in columns)
+    span = max(int(starts[-1] + total[-1] - total[-2]) for starts, total in columns) - base + 1
+    if span * len(rows) >= 1 << 62:  # years on thousands of lanes do not fit into one row of numbers
+        for index, category in rows:
+            found[index, category] = lanes[index].time_before(category, at)
+        return found
+    # one search in all columns: those of each row lie behind those of the rows before it
+    size = np.array([len(starts) for starts, _ in columns])
+    first, row = (np.cumsum(size) - size)[:, np.newaxis], np.arange(len(rows))[:, np.newaxis]
+    starts = np.concatenate([starts for starts, _ in columns]) - base + np.repeat(row[:, 0] * span, size)
+    total = np.concatenate([total for _, total in columns])
+    wanted = row * span + np.clip(at - base, 0, span - 1)
+    at_or_before = np.searchsorted(starts, wanted.ravel(), side="right").reshape(wanted.shape) - 1
+    inside = np.maximum(at_or_before, first)
+    place = inside + row  # each row has one more total than starts
+    partial = np.minimum(wanted - starts[inside], total[place + 1] - total[place])
+    lane_of, category_of = np.array(rows).T
+    found[lane_of, category_of] = np.where(at_or_before < first, 0, total[place] + partial)
+    return found
+
+
 def build_lane(events: DeviceEvents, gaps: Gaps, device: int, offset: int = 0) -> Lane:
     """Lay out what one GPU did: compute before communication before transfer, then its gaps by cause.
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 # The tab keeps the columns of all files of a session, to draw them; a job of more ranks shows so many of them.
-MOST_FILES = 1_024
+MOST_FILES = 512
 
 
 def analyse(session: Session, report: Callable[[str, float], None], shown: Callable[[str], str]) -> SessionView:

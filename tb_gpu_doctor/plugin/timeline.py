@@ -16,10 +16,20 @@ from numpy.typing import NDArray
 from tb_gpu_doctor.analysis.clocks import Clocks
 from tb_gpu_doctor.analysis.results import CAUSE_IDS, Gaps, Steps, Window
 from tb_gpu_doctor.analysis.trace_analysis import TraceAnalysis
-from tb_gpu_doctor.plugin.lanes import FIRST_CAUSE, LANE_CATEGORIES, ClockShift, Lane, build_lane, clock_shifts
+from tb_gpu_doctor.plugin.lanes import (
+    FIRST_CAUSE,
+    LANE_CATEGORIES,
+    ClockShift,
+    Lane,
+    build_lane,
+    clock_shifts,
+    times_before,
+)
 from tb_gpu_doctor.traces.columns import PS_PER_MS, Device, Int32, Int64, Trace
 
 MAX_STEPS = 20_000
+# Lanes whose pixels are worked out together: more would need more memory at once.
+_LANES_AT_ONCE = 32
 # Kernel names from a file can be 100 KB long; a label needs less than a tooltip.
 MAX_NAME_CHARS = 4_000
 MAX_LABEL_CHARS = 300
@@ -237,10 +247,9 @@ class Timeline:
         """
         edges = pixel_edges(start, end, width)
         cells = np.zeros((len(self._lanes), len(LANE_CATEGORIES), width), dtype=np.uint8)
-        for index, lane in enumerate(self._lanes):
-            for category in lane.filled:
-                before = lane.time_before(category, edges)
-                cells[index, category] = fill_levels(np.diff(before), np.diff(edges))
+        for low in range(0, len(self._lanes), _LANES_AT_ONCE):
+            block = slice(low, low + _LANES_AT_ONCE)
+            cells[block] = fill_levels(np.diff(times_before(self._lanes[block], edges)), np.diff(edges))
         header = np.array([len(self._lanes), len(LANE_CATEGORIES), width], dtype="<u4")
         return header.tobytes() + cells.tobytes()
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tb_gpu_doctor.analysis.job import NO_MEETINGS, Job
 from tb_gpu_doctor.analysis.launches import launch_of
 from tb_gpu_doctor.analysis.results import CAUSE_IDS, Category
-from tb_gpu_doctor.plugin.lanes import LANE_CATEGORIES, Lane
+from tb_gpu_doctor.plugin.lanes import LANE_CATEGORIES, Lane, times_before
 from tb_gpu_doctor.plugin.timeline import (
     MAX_LABEL_CHARS,
     Timeline,
@@ -141,11 +141,9 @@ class RangeView:
         """The answer of ``timeline/range``: what each lane shows in [start, end), and its longest kernels."""
         edges = np.array([start, end], np.int64)
         lanes = []
-        for index, (lane, source) in enumerate(zip(self._timeline.lanes, self._sources, strict=True)):
-            filled = {
-                LANE_CATEGORIES[category]: int(np.diff(lane.time_before(category, edges))[0])
-                for category in lane.filled
-            }
+        shown = np.diff(times_before(self._timeline.lanes, edges))[:, :, 0].tolist()
+        for index, (times, source) in enumerate(zip(shown, self._sources, strict=True)):
+            filled = dict(zip(LANE_CATEGORIES, times, strict=True))
             lanes.append(
                 {
                     "lane": index,

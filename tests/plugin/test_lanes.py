@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tb_gpu_doctor.analysis.results import Gaps
-from tb_gpu_doctor.plugin.lanes import FIRST_CAUSE, LANE_CATEGORIES, build_lane
+from tb_gpu_doctor.plugin.lanes import FIRST_CAUSE, LANE_CATEGORIES, build_lane, times_before
 from tb_gpu_doctor.traces.columns import DeviceEvents, device_events
 from tests.plugin.examples import gaps_of, gpu_pictures
 
@@ -63,6 +65,20 @@ def test_time_before_and_index_at_agree_with_counting(drawn: Picture, times: lis
         index = lane.index_at(time)
         shown = picture[time] if 0 <= time < len(picture) else -1
         assert (int(lane.category[index]) if index >= 0 else -1) == shown
+
+
+@given(gpu_pictures(), st.lists(st.integers(-5, 90), min_size=1, max_size=20), st.sampled_from([1, 10**3, 10**17]))
+def test_all_lanes_at_once_say_what_each_says(drawn: Picture, times: list[int], unit: int):
+    events, gaps, pictures = drawn
+    events = replace(events, start=events.start * unit, duration=events.duration * unit)
+    gaps = replace(gaps, start=gaps.start * unit, end=gaps.end * unit, by_cause=gaps.by_cause * unit)
+    lanes = [build_lane(events, gaps, device) for device in range(len(pictures))]
+    at = np.array(times, dtype=np.int64) * unit
+    found = times_before(lanes, at)
+    for index, lane in enumerate(lanes):
+        for category in range(len(LANE_CATEGORIES)):
+            assert found[index, category].tolist() == lane.time_before(category, at).tolist()
+    assert times_before([], at).shape == (0, len(LANE_CATEGORIES), len(at))
 
 
 @given(gpu_pictures(devices=1), st.integers(-5, 85), st.integers(1, 40))
