@@ -108,6 +108,17 @@ def test_power(values: dict[str, object], cause: str | None, severity: str | Non
     assert ("400 W" in words(finding)) == (cause == "lowered_limit")
 
 
+@pytest.mark.parametrize(("others", "cause"), [(700.0, "lowered_limit"), (400.0, "full_power")])
+def test_power_where_nobody_says_what_the_usual_limit_is(others: float, cause: str) -> None:
+    """Then GPUs of the same kind beside it tell, and without them nothing is called usual."""
+    unsaid = {"power_limit_default_watts": 0.0}
+    short = series(2, clock_event_reasons=0x4, sm_clock_mhz=1500.0, power_limit_watts=400.0, limits=unsaid)
+    healthy = [series(gpu, power_limit_watts=others, limits=unsaid) for gpu in (0, 1)]
+    finding = only(diagnosed(recording(*healthy, short, step_times=steps([0.1] * 50))), "power_throttle")
+    told = {"lowered_limit": "that of others of its kind 700 W", "full_power": "the usual one was not recorded"}
+    assert finding.cause == cause and told[cause] in words(finding)
+
+
 @pytest.mark.parametrize(("peak", "speaks"), [(70.0, False), (49.0, False), (47.0, True), (8.0, True)])
 def test_headroom(peak: float, speaks: bool) -> None:
     made = recording(

@@ -14,6 +14,7 @@ from tb_gpu_doctor.diagnosis.model import Finding, Phrase
 from tb_gpu_doctor.diagnosis.rule import Rule
 from tb_gpu_doctor.diagnosis.telemetry_gpus import driver_name, measured_gpus, names, ref, since, worst_first
 from tb_gpu_doctor.telemetry.joining import GpuTelemetry
+from tb_gpu_doctor.telemetry.series import column, highest
 from tb_gpu_doctor.telemetry.throttling import Throttling, measure
 
 KIND = "power_throttle"
@@ -33,14 +34,16 @@ def check(context: Context) -> Iterator[Finding]:
         if throttling.kind in ("power", "other") and throttling.share >= context.thresholds.throttle_warning
     ]
     for cause in ("power_brake", "hardware", "lowered_limit", "full_power"):
-        some = [(gpu, throttling) for gpu, throttling in found if _cause(throttling) == cause]
+        some = [(gpu, throttling) for gpu, throttling in found if _cause(throttling, _usual(context, gpu)) == cause]
         if not some:
             continue
         by_gpu = {id(gpu): throttling for gpu, throttling in some}
         gpus = [gpu for gpu, _ in some]
         worst = max(throttling.share for _, throttling in some)
         facts = {"gpus": names(context, gpus), "share": worst, "count": len(gpus)}
-        explanation = [Phrase(f"findings.{KIND}.causes.{cause}", facts)]
+        is_known = all(throttling.default_limit_watts for _, throttling in some)
+        others = {"lowered_limit": "lowered_limit_peers", "full_power": "full_power_unknown"}
+        explanation = [Phrase(f"findings.{KIND}.causes.{cause if is_known else others.get(cause, cause)}", facts)]
         for gpu in worst_first([(gpu, throttling.share) for gpu, throttling in some]):
             throttling = by_gpu[id(gpu)]
             one = {
@@ -49,13 +52,14 @@ def check(context: Context) -> Iterator[Finding]:
                 "share": throttling.share,
                 "power": throttling.power_watts,
                 "limit": throttling.limit_watts,
-                "default": throttling.default_limit_watts,
+                "default": _usual(context, gpu),
                 "clock": throttling.clock_mhz,
                 "top": throttling.max_clock_mhz,
             }
             explanation.append(Phrase(f"findings.{KIND}.{'lasting' if throttling.lasting else 'at_times'}", one))
             if cause == "lowered_limit":
-                explanation.append(Phrase(f"findings.{KIND}.limit", one))
+                told = "limit" if throttling.default_limit_watts else "limit_peers"
+                explanation.append(Phrase(f"findings.{KIND}.{told}", one))
             if throttling.clock_mhz is not None and throttling.max_clock_mhz is not None:
                 explanation.append(Phrase(f"findings.{KIND}.clock", one))
         serious = cause != "full_power"
@@ -72,24 +76,35 @@ def check(context: Context) -> Iterator[Finding]:
             else "info",
             title=Phrase(f"findings.{KIND}.{_TITLES.get(cause, 'title')}", facts),
             explanation=tuple(explanation),
-            advice=context.advice(KIND, *advice[cause], params=_command([gpu for gpu, _ in some])),
+            advice=context.advice(KIND, *advice[cause], params=_command(context, [gpu for gpu, _ in some])),
             gpus=tuple(sorted(map(ref, gpus))),
             cause=cause,
         )
 
 
-def _cause(throttling: Throttling) -> str:
+def _usual(context: Context, gpu: GpuTelemetry) -> float | None:
+    """The limit that a GPU should have: its default, else the highest of its kind beside it, None where nobody says."""
+    default = gpu.series.facts.limits.get("power_limit_default_watts")
+    name = gpu.series.facts.name
+    if default or not name:
+        return default
+    beside = [other.series for other in context.telemetry.gpus if other.recording is gpu.recording]
+    limits = [column(series, "power_limit_watts") for series in beside if series.facts.name == name]
+    return max((highest(values) for values in limits if values is not None), default=None)
+
+
+def _cause(throttling: Throttling, usual: float | None) -> str:
     if throttling.kind == "other":
         return "hardware"
     if "power_brake" in throttling.reasons:
         return "power_brake"
-    limit, default = throttling.limit_watts, throttling.default_limit_watts
-    return "lowered_limit" if limit and default and limit < _LOWERED * default else "full_power"
+    limit = throttling.limit_watts
+    return "lowered_limit" if limit and usual and limit < _LOWERED * usual else "full_power"
 
 
-def _command(gpus: Sequence[GpuTelemetry]) -> dict[str, str]:
+def _command(context: Context, gpus: Sequence[GpuTelemetry]) -> dict[str, str]:
     """The GPUs as the driver counts them, and their usual limit."""
-    usual = min(gpu.series.facts.limits.get("power_limit_default_watts") or _USUAL_WATTS for gpu in gpus)
+    usual = min(_usual(context, gpu) or _USUAL_WATTS for gpu in gpus)
     return {"smi": driver_name(gpus), "watts": str(round(usual))}
 
 
