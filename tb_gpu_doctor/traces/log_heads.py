@@ -12,8 +12,8 @@ import stat
 from dataclasses import dataclass
 from functools import lru_cache
 
+from tb_gpu_doctor.errors import ProfileError
 from tb_gpu_doctor.files.opening import open_regular
-from tb_gpu_doctor.phrase import Phrase
 
 HEAD_BYTES = 1 << 16
 # Names that a log in a logdir may have; others are never opened there.
@@ -139,11 +139,11 @@ class LogKind:
 
     Attributes:
         format: as of `Log`; "" for what is refused.
-        problem: why it is.
+        error: why it is.
     """
 
     format: str
-    problem: Phrase | None = None
+    error: ProfileError | None = None
 
 
 def is_log_name(name: str) -> bool:
@@ -210,4 +210,4 @@ def _look_alike(line: str, path: str) -> LogKind | None:
 
 
 def _refused(code: str, path: str, **params: object) -> LogKind:
-    return LogKind("", Phrase(f"errors.{code}", {"path": path, **params}))
+    return LogKind("", ProfileError(code, path, **params))

@@ -186,10 +186,9 @@ def find_sessions(path: str) -> SessionScan:
         if path.endswith(RECORDING_SUFFIX) and beside is not None:
             return SessionScan(path, tuple(_with_telemetry([], [beside])), (os.path.basename(path),), ())
         kind = log_kind(path) if files is LOCAL and head_of(path) is None else None
-        if kind is not None and (kind.format or path.endswith(LOG_SUFFIXES)):
-            if kind.problem is not None:
-                params = {name: value for name, value in kind.problem.params.items() if name != "path"}
-                raise ProfileError(kind.problem.code, path, **params)
+        if kind is not None:
+            if kind.error is not None:
+                raise kind.error.with_path(path)
             alone = _log_session("", (LogFile(path, given=True),))
             return SessionScan(path, (alone,), (os.path.basename(path),), ())
         single = replace(_single_file(files, path), homes=(beside,) if beside else ())
@@ -199,7 +198,8 @@ def find_sessions(path: str) -> SessionScan:
     sessions: list[Session] = []
     homes: list[Home] = []
     logs: list[LogFile] = []
-    for found in _session_folders(files, path, problems, homes, logs):
+    refused: list[ProfileError] = []
+    for found in _session_folders(files, path, problems, homes, logs, refused):
         if found.torch:
             sessions.extend(_recorded_sessions(files, found, found.torch, "kineto"))
         elif found.nsys:
@@ -216,6 +216,8 @@ def find_sessions(path: str) -> SessionScan:
         pattern, "**/" + pattern, "**/*" + XPLANE_SUFFIX, "**/*.pt.trace.json[.gz]", "**/*.json[.gz]",
         "**/*.sqlite",         "**/gpu_doctor/*/*",
     )  # fmt: skip
+    if not sessions:
+        problems += refused  # beside profiles a table that is none of ours is nobody's trouble
     if not sessions and not files.readable(path):
         # Of an address the reason is known.
         raise next((error for error in problems if error.path == path), ProfileError("no_permission", path))
@@ -299,11 +301,16 @@ class _Found:
 
 
 def _session_folders(
-    files: Files, root: str, problems: list[ProfileError], homes: list[Home], logs: list[LogFile]
+    files: Files,
+    root: str,
+    problems: list[ProfileError],
+    homes: list[Home],
+    logs: list[LogFile],
+    refused: list[ProfileError],
 ) -> Iterator[_Found]:
     """The folders with profiles at any depth of ``root``, which may lie inside ``plugins/profile``.
 
-    ``homes`` takes the runs with telemetry, ``logs`` those of nvidia-smi and DCGM.
+    ``homes`` takes the runs with telemetry, ``logs`` those of nvidia-smi and DCGM, ``refused`` why others are not read.
     """
     parts = files.abspath(root).split(files.sep)
     root_is_session = tuple(parts[-3:-1]) == PROFILE_FOLDER
@@ -320,7 +327,7 @@ def _session_folders(
     seen: set[tuple[int, int]] = set()
     stack = [(root, "", 0)]
     links: list[tuple[str, str, int]] = []  # followed last, so that a run keeps its own name
-    sieve = _Sieve(files)
+    sieve = _Sieve(files, refused)
     while stack or links:
         folder, run, depth = (stack or links).pop()
         try:
@@ -405,9 +412,10 @@ def _is_folder(entry: Entry) -> bool:
 class _Sieve:
     """Tells profiles among files with names of all kinds, and opens few that are none."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, refused: list[ProfileError] | None = None) -> None:
         self._files = files
         self._vain = self._vain_logs = self._logs = 0
+        self.refused = [] if refused is None else refused
 
     def sift(self, folder: str, names: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
         """(PyTorch's traces, others with their formats), in the order of their names."""
@@ -448,11 +456,13 @@ class _Sieve:
                 break
             path = self._files.join(folder, name)
             kind = log_kind(path)
-            if kind is not None and kind.format:
+            if kind is not None and kind.error is None:
                 found.append(LogFile(path, run))
                 self._logs += 1
-            else:
-                self._vain_logs += 1
+                continue
+            self._vain_logs += 1
+            if kind is not None and kind.error is not None:
+                self.refused.append(kind.error)
         return found
 
     def _look(self, folder: str, name: str, torch: list[str], bare: list[tuple[str, str]]) -> bool:

@@ -123,3 +123,11 @@ def test_a_tree_full_of_names_like_logs_is_hardly_opened(tmp_path: Path, monkeyp
         for number in range(30):
             (tmp_path / str(folder) / f"gpu_{number}.csv").touch()
     assert find_sessions(str(tmp_path)).sessions == () and len(opened) == 500
+
+
+def test_a_folder_with_nothing_but_a_log_that_lacks_something_says_what(tmp_path: Path, capsys: Output) -> None:
+    (tmp_path / "gpu.csv").write_text("2026/03/03 10:41:37.000, 3 %, 4 MiB\n")
+    (tmp_path / "smi.xml").write_text('<?xml version="1.0" ?>\n<nvidia_smi_log>\n')
+    for given, words in ((tmp_path, "no header"), (tmp_path / "smi.xml", "holds screens")):
+        assert main(["diagnose", str(given), "--lang", "en"]) == 2
+        assert words in capsys.readouterr().err

@@ -16,9 +16,8 @@ def read_log(path: str) -> Log:
     kind = log_kind(path)
     if kind is None:
         raise ProfileError("log_unknown", path)
-    if kind.problem is not None:
-        params = {name: value for name, value in kind.problem.params.items() if name != "path"}
-        raise ProfileError(kind.problem.code, path, **params)
+    if kind.error is not None:
+        raise kind.error.with_path(path)
     # Here, so that each format waits for its own reader alone.
     if kind.format == "query_csv":
         from tb_gpu_doctor.telemetry.logs.query_csv import read
