@@ -15,6 +15,7 @@ import tb_gpu_doctor
 from tb_gpu_doctor.cli.main import main
 from tb_gpu_doctor.report.diagnosis_report import schema
 from tb_gpu_doctor.traces.sessions import find_sessions
+from tests.traces.nsys_files import START_UNIX_NS, Export
 
 Output = pytest.CaptureFixture[str]
 HOT = 2
@@ -131,3 +132,25 @@ def test_a_folder_with_nothing_but_a_log_that_lacks_something_says_what(tmp_path
     for given, words in ((tmp_path, "no header"), (tmp_path / "smi.xml", "holds screens")):
         assert main(["diagnose", str(given), "--lang", "en"]) == 2
         assert words in capsys.readouterr().err
+
+
+def test_an_export_of_nsight_systems_and_a_log_are_joined_by_uuid(tmp_path: Path, capsys: Output) -> None:
+    """CUDA counts the GPUs the other way round than the driver: its GPU 0 is the hot one, which the log calls 1."""
+    export = Export(tmp_path / "logs" / "report.sqlite")
+    for number, uuid in enumerate(("cc-1", "cc-0")):
+        export.gpu(number, number, uuid=uuid)
+        for step in range(20):
+            export.call("cudaLaunchKernel_v7000", 1000 + step * 10_000, 200, 5 + step, 100 + number, 100 + number)
+            export.kernel("gemm", 2000 + step * 10_000, 9000, 5 + step, 100 + number, number)
+    export.write()
+    lines = ["timestamp, index, uuid, utilization.gpu [%], temperature.gpu"]
+    for second in range(-30, 30):
+        moment = datetime.fromtimestamp(START_UNIX_NS // 10**9 + second, timezone.utc)
+        told = moment.strftime("%Y/%m/%d %H:%M:%S.000")
+        lines += [f"{told}, {gpu}, GPU-cc-{gpu}, 97 %, {60 + 30 * gpu}" for gpu in range(2)]
+    path = tmp_path / "x.csv"
+    path.write_text("\n".join(lines) + "\n")
+    found = answer(capsys, tmp_path / "logs", "--telemetry", path, "--log-zone", "Z")
+    heat = {gpu["id"]: gpu["temperature_celsius"] for gpu in found["telemetry"]["gpus"]}
+    assert heat == {0: 90.0, 1: 60.0}
+    assert not any("by their numbers" in warning for warning in found["profile"]["warnings"])

@@ -92,10 +92,11 @@ class Export:
         self.add("NVTX_EVENTS", start=start, end=end, eventType=kind, text=text, globalTid=process(pid) | tid,
                  **more)  # fmt: skip
 
-    def gpu(self, ident: int = 0, cuda: int = 0, name: str = "NVIDIA H100 80GB HBM3", sms: int = 132) -> None:
+    def gpu(self, ident: int = 0, cuda: int = 0, name: str = "NVIDIA H100 80GB HBM3", sms: int = 132,
+            uuid: str = "00000000-0000-0000-0000-000000000000") -> None:  # fmt: skip
         self.add("TARGET_INFO_GPU", id=ident, name=name, smCount=sms, clockRate=1_980_000_000,
                  memoryBandwidth=3_352_320_000_000, totalMemory=80 << 30, computeMajor=9, computeMinor=0, cuDevice=cuda,
-                 uuid="00000000-0000-0000-0000-000000000000")  # fmt: skip
+                 uuid=uuid)  # fmt: skip
 
     def write(self, before: Iterable[str] = ()) -> Path:
         """Write the file, after some SQL of one's own."""
