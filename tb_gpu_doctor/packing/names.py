@@ -28,6 +28,7 @@ _PUBLIC_WORD = re.compile(
     r"|cutlass_\d+_\w+|cudnn_generated_\w+|nvjet_\w+|Cijk_\w+|fmhaSm\d+\w+|amd_rocclr_\w+|gemvNSP_\w+|gemv2T_\w+"
     r"|tf_data(?:_(?:iterator_get_next|iterator_resource|multi_device_iterator_resource|private_threadpool))?"
     r"|(?:gpu|rank|worker|process|thread|replica|task)_?\d+|GPU_\d+_bfc|gpu_async_\d+|gpu_host_bfc|python\d?|pt_autograd_\d+"
+    r"|Buffered(?:Reader|Writer|Random|RWPair)|FileIO|TextIOWrapper|BytesIO|StringIO"
     r"|[A-Z]\w*Backward\d+|bmm_[A-Z][A-Za-z]*\d\w+|triton__[\dcde]+|tf_[A-Z][A-Za-z_]+|tf_pjrt_thread_pool|tf_gpu_private_\d+)$"
 )
 _SERIAL = re.compile(r"(?:_\d+)+$")
