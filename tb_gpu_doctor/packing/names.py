@@ -29,6 +29,7 @@ _PUBLIC_WORD = re.compile(
     r"|tf_data(?:_(?:iterator_get_next|iterator_resource|multi_device_iterator_resource|private_threadpool))?"
     r"|(?:gpu|rank|worker|process|thread|replica|task)_?\d+|GPU_\d+_bfc|gpu_async_\d+|gpu_host_bfc|python\d?|pt_autograd_\d+"
     r"|Buffered(?:Reader|Writer|Random|RWPair)|FileIO|TextIOWrapper|BytesIO|StringIO"
+    r"|cuApplyLayerNorm|cuComputeGradInput|cuCompute(?:Part)?GradGammaBeta"  # Apex' kernels
     r"|[A-Z]\w*Backward\d+|bmm_[A-Z][A-Za-z]*\d\w+|triton__[\dcde]+|tf_[A-Z][A-Za-z_]+|tf_pjrt_thread_pool|tf_gpu_private_\d+)$"
 )
 _SERIAL = re.compile(r"(?:_\d+)+$")
