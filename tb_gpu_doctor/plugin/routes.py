@@ -67,7 +67,7 @@ MAX_WIDTH = 8_192
 MAX_EVENTS = 2_000_000
 DEFAULT_EVENTS = 200_000
 # Of one answer with bins: where there are more GPUs there are fewer pixels.
-MAX_BIN_BYTES = 2 << 20
+MAX_BIN_BYTES = 1 << 20
 # Of one interval of a timeline.
 EVENT_BYTES = 13
 
