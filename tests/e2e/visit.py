@@ -15,6 +15,13 @@ from playwright.sync_api import ConsoleMessage, Frame, Locator, Page, Request
 AXE = Path(__file__).resolve().parents[2] / "frontend" / "node_modules" / "axe-core" / "axe.min.js"
 TIMEOUT_MS = 60_000
 # The tab's frame within TensorBoard's page.
+# Nothing is loaded any more, and nothing begins to be: a view that has just come asks for its data a moment later.
+QUIET = """async () => {
+    const quiet = () => !document.querySelector('.view .state.loading, .view.stale, .view .stale');
+    if (!quiet()) return false;
+    await new Promise((done) => setTimeout(done, 60));
+    return quiet();
+}"""
 FRAME = "iframe[src*='plugin_entry.html?name=gpu_doctor']"
 # No GPU, no sandbox (containers run as root), and none of the browser's own traffic.
 ARGUMENTS = [
@@ -114,7 +121,7 @@ class Visit:
             # The overview is drawn, and the details for it have come.
             frame.wait_for_selector(".tl-foot li")
             frame.wait_for_function("() => !document.querySelector('.tl-foot .hint').innerText.includes('loading')")
-        frame.wait_for_function("() => !document.querySelector('.view .state.loading, .view.stale, .view .stale')")
+        frame.wait_for_function(QUIET)
 
     def show(self, frame: Frame, run: str, view: str) -> None:
         """Go to another view by its tab."""
