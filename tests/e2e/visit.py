@@ -14,14 +14,17 @@ from playwright.sync_api import ConsoleMessage, Frame, Locator, Page, Request
 
 AXE = Path(__file__).resolve().parents[2] / "frontend" / "node_modules" / "axe-core" / "axe.min.js"
 TIMEOUT_MS = 60_000
-# The tab's frame within TensorBoard's page.
 # Nothing is loaded any more, and nothing begins to be: a view that has just come asks for its data a moment later.
-QUIET = """async () => {
-    const quiet = () => !document.querySelector('.view .state.loading, .view.stale, .view .stale');
-    if (!quiet()) return false;
-    await new Promise((done) => setTimeout(done, 60));
-    return quiet();
+QUIET = """since => {
+    const quiet = !document.querySelector('.view .state.loading, .view.stale, .view .stale');
+    if (!quiet || window.quietOf !== since) {
+        window.quietOf = since;
+        window.quietFrom = performance.now();
+        return false;
+    }
+    return performance.now() - window.quietFrom > 60;
 }"""
+# The tab's frame within TensorBoard's page.
 FRAME = "iframe[src*='plugin_entry.html?name=gpu_doctor']"
 # No GPU, no sandbox (containers run as root), and none of the browser's own traffic.
 ARGUMENTS = [
@@ -47,6 +50,7 @@ class Visit:
     foreign: list[str] = field(default_factory=list)
     # Whether TensorBoard is open already, left by an earlier test.
     rested: bool = False
+    _waits: int = 0
 
     def __post_init__(self) -> None:
         self.page.set_default_timeout(TIMEOUT_MS)
@@ -121,7 +125,8 @@ class Visit:
             # The overview is drawn, and the details for it have come.
             frame.wait_for_selector(".tl-foot li")
             frame.wait_for_function("() => !document.querySelector('.tl-foot .hint').innerText.includes('loading')")
-        frame.wait_for_function(QUIET)
+        self._waits += 1
+        frame.wait_for_function(QUIET, arg=self._waits)
 
     def show(self, frame: Frame, run: str, view: str) -> None:
         """Go to another view by its tab."""
