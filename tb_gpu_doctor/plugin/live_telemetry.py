@@ -8,6 +8,8 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tb_gpu_doctor.errors import ProfileError
+from tb_gpu_doctor.plugin.stalled_reads import within
 from tb_gpu_doctor.plugin.telemetry_curves import curves, unix_ms
 from tb_gpu_doctor.telemetry.joining import extent
 from tb_gpu_doctor.telemetry.recordings import TelemetryReader, below_home
@@ -18,6 +20,8 @@ from tb_gpu_doctor.traces.telemetry_homes import Home
 _MOST_HOMES = 4
 # Several tabs that follow one training share a look.
 _SHARED_S = 1.0
+# A look that takes longer is given up, and the next one begun so much later: a stale mount.
+_STALL_S, _AGAIN_S = 5.0, 60.0
 # What was written to within this time still runs.
 RUNNING_S = 60.0
 
@@ -81,14 +85,27 @@ class _Followed:
     def __init__(self, home: Home) -> None:
         self._home, self._reader = home, TelemetryReader()
         self._lock = threading.Lock()
-        self._read_at = float("-inf")
+        self._next_at = float("-inf")
         self._recordings: Mapping[str, Recording] = {}
 
     def read(self) -> Mapping[str, Recording]:
-        """The recordings by run, as `recordings.read_homes` names them."""
-        with self._lock:
-            if time.monotonic() - self._read_at >= _SHARED_S:
-                read = self._reader.read(self._home.folder)
-                self._recordings = {named.run: named for named in (below_home(self._home, r) for r in read.recordings)}
-                self._read_at = time.monotonic()
+        """The recordings by run, as `recordings.read_homes` names them; what was read last where the files stall."""
+        if not self._lock.acquire(timeout=_STALL_S):
             return self._recordings
+        try:
+            if time.monotonic() >= self._next_at:
+                self._read_on()
+            return self._recordings
+        finally:
+            self._lock.release()
+
+    def _read_on(self) -> None:
+        reader = self._reader
+        try:
+            read = within(_STALL_S, self._home.folder, lambda: reader.read(self._home.folder))
+        except ProfileError:
+            self._reader = TelemetryReader()  # the other one may still be at it
+            self._next_at = time.monotonic() + _AGAIN_S
+            return
+        self._recordings = {named.run: named for named in (below_home(self._home, r) for r in read.recordings)}
+        self._next_at = time.monotonic() + _SHARED_S

@@ -5,6 +5,7 @@ What was analysed before comes from the cache at once; the rest is analysed in a
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import threading
@@ -130,7 +131,11 @@ class OpenSessions:
                 self._recalled.clear()  # of files that have changed since
             for found in sessions[:_MOST_RECALLED]:
                 session = dataclasses.replace(found.session, run=found.run)
-                kept = None if _is_remote(session) or session.problem else recalled(session, ANSWER, SessionAnswer)
+                look = functools.partial(recalled, session, ANSWER, SessionAnswer)
+                kept = None
+                if not _is_remote(session) and not session.problem:
+                    with contextlib.suppress(ProfileError):  # its files do not answer
+                        kept = within(STALL_S, session.path, look)
                 self._recalled[found.key] = None if kept is None else kept.summary.verdict
         finally:
             self._recalling.release()
@@ -197,7 +202,7 @@ def open_summary(session: Session, report: Report) -> RunSummary:
 
     if _is_remote(session):
         return summary_of_session(session, report)
-    kept = recalled(session, ANSWER, SessionAnswer)
+    kept = within(STALL_S, session.path, lambda: recalled(session, ANSWER, SessionAnswer))
     return kept.summary if kept is not None else in_worker_process(report, session.path, summary_of_session, session)
 
 

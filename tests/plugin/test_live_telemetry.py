@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 
@@ -65,3 +66,27 @@ def test_the_route(running: Recorded, tmp_path: Path) -> None:
     assert answer.status_code == 200 and len(answer.json["series"]) == 2
     assert error_of(site.session("telemetry/live?metric=nope", entry["run"], entry["session"]))
     assert error_of(site.session("telemetry/live?metric=power_watts&seconds=-1", entry["run"], entry["session"]))
+
+
+def test_files_that_do_not_answer_leave_what_was_read_last(
+    running: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home("", str(tmp_path / "gpu_doctor"))
+    (run,) = [recording.run for recording in read_homes([home]).telemetry.recordings]
+    live, never = LiveTelemetry(), threading.Event()
+    first = live.answer([home], [run], ["power_watts"], 0, 600)
+    reads: list[str] = []
+
+    def stalled(reader: object, folder: str) -> None:
+        reads.append(folder)
+        never.wait(30)
+
+    monkeypatch.setattr(module, "_STALL_S", 0.05)
+    monkeypatch.setattr(module.TelemetryReader, "read", stalled)
+    for _ in range(3):
+        again = live.answer([home], [run], ["power_watts"], 0, 600)
+        assert again["series"] == first["series"]
+    assert len(reads) == 1  # the next look is some time away
+    other = Home("", str(tmp_path / "elsewhere"))
+    assert live.answer([other], [run], ["power_watts"], 0, 600)["series"] == []
+    never.set()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -103,3 +104,23 @@ def test_what_is_fetched_is_read_here(logdir: Path, monkeypatch: pytest.MonkeyPa
         open_sessions.open_view(far, Root("", str(logdir)), nothing)
     with pytest.raises(ProfileError):
         open_sessions.open_summary(far, nothing)
+
+
+@pytest.mark.parametrize(
+    "opens",
+    [
+        lambda session: open_sessions.open_summary(session, nothing),
+        lambda session: open_sessions.open_view(session, Root("", session.path), nothing),
+    ],
+    ids=["summary", "view"],
+)
+def test_a_session_whose_files_do_not_answer_holds_nobody_up(
+    logdir: Path, monkeypatch: pytest.MonkeyPatch, opens: Callable[[Session], object]
+) -> None:
+    session, never = session_of(logdir), threading.Event()
+    monkeypatch.setattr("tb_gpu_doctor.cache.remember.recalled", lambda *given: never.wait(30))
+    monkeypatch.setattr("tb_gpu_doctor.plugin.open_sessions.STALL_S", 0.05)
+    with pytest.raises(ProfileError) as caught:
+        opens(session)
+    assert caught.value.code == "read_stalled"
+    never.set()
