@@ -21,7 +21,7 @@ _HAS_QUERY = frozenset({"http", "https", "dav", "davs"})
 _SECRET = re.compile(
     r"(^|[?&;])[^=&;]*(sig|token|secret|passw|key|credential|x-amz-|x-goog-|delegation|auth)[^=&;]*=", re.IGNORECASE
 )
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+://[^\s'\"<>\])]+")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]{1,40}://[^\s'\"<>\])]+")
 _MAX_REASON = 300
 
 

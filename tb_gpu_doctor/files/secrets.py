@@ -11,17 +11,18 @@ from typing import Any
 from tb_gpu_doctor.files.addresses import shown
 
 HIDDEN = "***"
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+://[^\s'\"<>\])]+")
+# Names of a trace may be 100 KB long and hostile: nothing here looks further than some characters before it is sure.
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]{1,40}://[^\s'\"<>\])]+")
 # Keys of services that begin alike, and tokens in three parts with dots.
 _KNOWN = re.compile(
     r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}|\b(?:gh[pousr]|glpat|hf|xox[abprs]|sk|pk|rk)[-_][A-Za-z0-9_-]{10,}"
-    r"|\bAIza[A-Za-z0-9_-]{20,}|\bya29\.[A-Za-z0-9._-]+|\beyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?"
+    r"|\bAIza[A-Za-z0-9_-]{20,}|\bya29\.[A-Za-z0-9._-]+|\beyJ[A-Za-z0-9_-]{1,2000}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)",
     re.DOTALL,
 )
 # name=value, "name": "value", --name value and an Authorization header, where the name says what it is.
 _NAMED = re.compile(
-    r"((?:\b|_)(?:api[_-]?key|access[_-]?key(?:_id)?|secret\w*|\w*token|passw\w*|pwd|credentials?|authorization)"
+    r"((?:\b|_)(?:api[_-]?key|access[_-]?key(?:_id)?|secret\w{0,40}|\w{0,40}token|passw\w{0,40}|pwd|credentials?|authorization)"
     r"[\"']?\s*[:=]\s*(?:(?:bearer|basic)\s+)?|--(?:api-key|token|password|secret)\s+|\bbearer\s+)"
     r"(\"[^\"]*\"|'[^']*'|[^\s,;&}\"']+)",
     re.IGNORECASE | re.ASCII,

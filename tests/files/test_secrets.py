@@ -111,3 +111,14 @@ def test_names_of_a_trace_are_shown_as_each_alone_would_be(names: list[str]) -> 
         assert found.get(index, text) == alone
         if len(text) < 32:  # no random text in it
             assert alone == without_secrets(text)
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["a", "A1", "_", "_token", "_secret", "eyJ-", "x.", "key ", "://", "a://", "password", "-----BEGIN ", "/home/"],
+)
+def test_long_and_hostile_text_is_looked_at_once(part: str) -> None:
+    """Patterns that begin anew at every letter would take minutes for this."""
+    text = part * (200_000 // len(part))
+    assert len(without_secrets(text)) <= len(text)
+    assert names_without_secrets(text.encode(), [0, len(text)]).get(0, text)
